@@ -1,0 +1,63 @@
+# One command for each thing a person does here. The first one sets up .venv; later ones install
+# nothing until requirements.txt or pyproject.toml changes. Without make: see README.md.
+
+VENV   := .venv
+PYTHON := $(VENV)/bin/python
+READY  := $(VENV)/.ready
+# Tests left out of `make test`: long ones, and those that need more than requirements.txt.
+MARKS  ?= not slow and not generations and not browser
+
+# The first of these that runs and is new enough; a name on the path may be an empty shim.
+FIND_PYTHON = for name in python3.11 python3 python; do \
+	"$$name" -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null \
+	&& echo "$$name" && exit; done
+
+.DEFAULT_GOAL := help
+.PHONY: help setup demo lab test test-all lint bench clean
+
+help: ## list these commands
+	@sed -n 's/^\([a-z-]*\):[^#]*## \(.*\)/  make \1|\2/p' $(MAKEFILE_LIST) \
+		| awk -F'|' '{ printf "%-16s %s\n", $$1, $$2 }'
+
+setup: $(READY) ## make .venv and install everything into it (the others do this first)
+
+demo: $(READY) ## record the main job on the embedded model, print its story, write trace and CSV
+	@$(PYTHON) -m tracer demo
+
+lab: $(READY) ## open JupyterLab on the notebooks; OPTIONS="--no-browser" goes to JupyterLab
+	@$(PYTHON) -m tracer lab $(if $(OPTIONS),-- $(OPTIONS))
+
+test: $(READY) ## run the tests
+	$(PYTHON) -m pytest -q -m "$(MARKS)"
+
+test-all: $(READY) ## run all tests, the long ones and those with further needs too
+	$(PYTHON) -m pytest -q
+
+lint: $(READY) ## check format, style and types
+	$(PYTHON) -m ruff check .
+	$(PYTHON) -m ruff format --check .
+	$(PYTHON) -m mypy
+
+bench: $(READY) ## measure what recording costs
+	$(PYTHON) -m benchmarks
+
+clean: ## delete runs and caches; .venv stays
+	rm -rf runs build dist *.egg-info .pytest_cache .mypy_cache .ruff_cache .hypothesis
+	find tracer tests benchmarks -name __pycache__ -type d -prune -exec rm -rf {} +
+
+$(READY): requirements.txt pyproject.toml
+	@if ! $(PYTHON) -m pip --version >/dev/null 2>&1; then \
+		python="$$($(FIND_PYTHON))"; \
+		if [ -z "$$python" ]; then \
+			echo "Tracer Lab needs Python 3.11 or newer, and found none on the PATH." >&2; \
+			echo "Install one (https://www.python.org/downloads/), then run make again." >&2; \
+			exit 1; \
+		fi; \
+		echo "Creating $(VENV) with $$("$$python" --version)"; \
+		"$$python" -m venv $(VENV); \
+	fi
+	@echo "Installing requirements.txt into $(VENV): minutes the first time, torch is large"
+	@$(PYTHON) -m pip install -qq --disable-pip-version-check -r requirements.txt
+	@$(PYTHON) -m pip install -qq --disable-pip-version-check \
+		--no-deps --no-build-isolation --editable .
+	@touch $@

@@ -1,0 +1,69 @@
+"""Public names of the lab, each imported from its room when it is first asked for.
+
+`import tracer` imports no torch, no pandas and none of the rooms below, patches nothing and
+changes nothing. A name of `__all__` must not be the name of a submodule: importing that submodule
+would overwrite it here.
+"""
+
+import importlib
+from typing import TYPE_CHECKING, Any, Final
+
+if TYPE_CHECKING:
+    from tracer.environment import check
+    from tracer.errors import (
+        CheckpointError,
+        MissingPackageError,
+        SessionStateError,
+        StorageError,
+        TraceFormatError,
+        TracerError,
+    )
+    from tracer.session import record, start
+    from tracer.trace import Trace, open_trace, read_csv
+
+__version__ = "0.1.0"
+
+__all__ = [
+    "CheckpointError",
+    "MissingPackageError",
+    "SessionStateError",
+    "StorageError",
+    "Trace",
+    "TraceFormatError",
+    "TracerError",
+    "check",
+    "open_trace",
+    "read_csv",
+    "record",
+    "start",
+]
+
+_ROOMS: Final = {
+    "tracer.environment": ("check",),
+    "tracer.errors": (
+        "CheckpointError",
+        "MissingPackageError",
+        "SessionStateError",
+        "StorageError",
+        "TraceFormatError",
+        "TracerError",
+    ),
+    "tracer.session": ("record", "start"),
+    "tracer.trace": ("Trace", "open_trace", "read_csv"),
+}
+_ROOM_OF: Final = {name: room for room, names in _ROOMS.items() for name in names}
+
+
+def __getattr__(name: str) -> Any:
+    """Import the room that holds a public name, and keep the name here for the next time."""
+    room = _ROOM_OF.get(name)
+    if room is None:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    value = getattr(importlib.import_module(room), name)
+    globals()[name] = value
+    return value
+
+
+def __dir__() -> list[str]:
+    """List the public names too, so that completion offers what isn't imported yet."""
+    return sorted({*globals(), *__all__})

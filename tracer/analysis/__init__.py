@@ -1,0 +1,1 @@
+"""One question a module: a trace in, a DataFrame out."""

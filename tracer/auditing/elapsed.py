@@ -1,0 +1,137 @@
+"""Check 5: named children explain the wall time of every call.
+
+Times are taken as recorded: on an accelerator a child ends when its work is queued, not done.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Iterator
+from typing import Any, Final
+
+import numpy as np
+import pandas as pd
+
+from tracer.auditing.source import EVIDENCE_LIMIT, Finding, Source, is_one_of
+from tracer.schema import EVENT_TABLES
+
+# Time that no child explains: a share of the call, or a fixed part and one for each step.
+_REST_SHARE: Final = 0.03
+_REST_NS: Final = 1_000_000
+_REST_STEP_NS: Final = 300_000
+# These do nothing in their own body: without children they are unobserved, not leaves.
+_MODEL_LOAD: Final = "load of a model"
+_COMPOSITE: Final = {"generate", "pipeline", _MODEL_LOAD}
+# Points in time, and the one event table with millions of rows, which is read only if needed.
+_NO_CHILDREN: Final = {"memory", "messages", "faults", "modules"}
+_NEEDED: Final = (
+    *("seq", "parent", "call", "stage", "name", "thread", "kind"),
+    *("start_ns", "duration_ns", "recorder_ns", "select_ns"),
+)
+_DERIVED: Final = "select"  # a gap between two observed boundaries, named but not measured
+
+
+def check_time(source: Source) -> Iterator[Finding]:
+    """5: what no named child covers is a small rest of each call's time."""
+    calls = source["calls"]
+    calls = calls[is_one_of(calls["status"], "ok") & calls["duration_ns"].notna()]
+    # Tokenizers and configurations are loaded by calls of the same kind that are leaves.
+    is_model = is_one_of(calls["kind"], "from_pretrained") & calls["model"].notna()
+    calls = calls.assign(kind=calls["kind"].mask(is_model, _MODEL_LOAD))
+    tables = [name for name in EVENT_TABLES if name not in _NO_CHILDREN]
+    shares = _shares(source, calls, tables)
+    if not all(share.is_explained for share in shares) and "modules" not in source.dropped:
+        shares = _shares(source, calls, [*tables, "modules"])
+    judged = [share for share in shares if _can_judge(source, share)]
+    found = f"{len(judged)} calls"
+    if judged:
+        worst = max(judged, key=lambda share: share.rest_ns / max(1, share.total_ns))
+        derived = sum(share.derived_ns for share in judged) / 1e6
+        found += (
+            f"; most unexplained in call {worst.seq} ({worst.kind}): {worst.rest_ns / 1e6:.3f} of "
+            f"{worst.total_ns / 1e6:.3f} ms; derived, not measured: {derived:.3f} ms"
+        )
+    leaves = [share.seq for share in shares if share not in judged]
+    if leaves:
+        found += f"; not judged, without named children: {leaves[:EVIDENCE_LIMIT]}"
+    expected = "a call's unexplained rest is at most 3 % or 1 ms + 0.3 ms a step"
+    bad = [share.seq for share in judged if not share.is_explained]
+    yield Finding("5 explained time", expected, found, bad, len(judged))
+
+
+def _can_judge(source: Source, share: _Share) -> bool:
+    """Whether a rest says something: a leaf explains itself by its own name."""
+    if share.kind in _COMPOSITE:
+        return True
+    return share.has_children and "modules" not in source.dropped
+
+
+@dataclasses.dataclass(frozen=True)
+class _Share:
+    """How much of a call's wall time, less the recorder's, its direct children explain."""
+
+    seq: int
+    kind: str
+    has_children: bool
+    total_ns: int
+    rest_ns: int
+    derived_ns: int
+    limit_ns: float
+
+    @property
+    def is_explained(self) -> bool:
+        return self.rest_ns <= self.limit_ns
+
+
+def _shares(source: Source, calls: pd.DataFrame, tables: list[str]) -> list[_Share]:
+    events = pd.concat([_timed(source[table]) for table in tables], ignore_index=True)
+    # Most modules lie below other modules: only what lies directly below a call is grouped.
+    by_parent = dict(iter(events[events["parent"].isin(calls["seq"])].groupby("parent")))
+    recorder = events[is_one_of(events["stage"], "recorder")]
+    by_call = dict(iter(recorder.groupby("call")))
+    steps = source["steps"]["call"].value_counts().to_dict()
+    nothing = events.iloc[:0]
+    return [
+        _share(
+            call,
+            by_parent.get(call.seq, nothing),
+            by_call.get(call.seq, nothing),
+            steps.get(call.seq, 0),
+        )
+        for call in _timed(calls).itertuples()
+    ]
+
+
+def _timed(rows: pd.DataFrame) -> pd.DataFrame:
+    """The columns that matter here, as plain integers and text; a table may have millions."""
+    frame = rows[[name for name in _NEEDED if name in rows]].dropna(subset="duration_ns")
+    for name in ("start_ns", "duration_ns", "recorder_ns", "select_ns"):
+        frame[name] = frame[name].fillna(0).astype("int64") if name in frame else 0
+    return frame
+
+
+def _share(call: Any, below: pd.DataFrame, recorder: pd.DataFrame, steps: int) -> _Share:
+    below = below[is_one_of(below["thread"], call.thread) & ~is_one_of(below["stage"], "recorder")]
+    end = call.start_ns + call.duration_ns
+    measured = _covered(below[~is_one_of(below["name"], _DERIVED)], call.start_ns, end)
+    covered = _covered(below, call.start_ns, end)
+    # What the recorder did inside the children is no part of what they explain. Steps and calls
+    # know their own share; below other spans it stands as spans of its own.
+    counted = below.loc[below["recorder_ns"] > 0, "seq"]
+    deeper = recorder[is_one_of(recorder["thread"], call.thread)]
+    deeper = deeper[~deeper["parent"].isin([call.seq, *counted])]
+    inside = int(below["recorder_ns"].sum() + deeper["duration_ns"].sum())
+    total = call.duration_ns - call.recorder_ns
+    rest = max(0, total - covered + min(inside, call.recorder_ns))
+    derived = covered - measured + int(below["select_ns"].sum())
+    limit = max(_REST_SHARE * total, _REST_NS + _REST_STEP_NS * steps)
+    return _Share(int(call.seq), call.kind, len(below) > 0, total, rest, derived, limit)
+
+
+def _covered(rows: pd.DataFrame, start: int, end: int) -> int:
+    """Length of the union of the rows' times inside a window."""
+    rows = rows.sort_values("start_ns")
+    starts = rows["start_ns"].to_numpy().clip(start, end)
+    ends = (rows["start_ns"] + rows["duration_ns"]).to_numpy().clip(start, end)
+    reached = np.maximum.accumulate(np.concatenate([[start], ends]))
+    return int(np.maximum(0, ends - np.maximum(starts, reached[:-1])).sum())

@@ -1,0 +1,55 @@
+"""Checks 7 and 8: images behind their placeholders, and targets that were really met.
+
+An image that was only encoded and never reached a model is counted and not judged further.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Final
+
+from tracer.auditing.source import Finding, Source, counted, is_one_of, is_true, tuples
+
+_IMAGE: Final = ("event", "kind", "index")
+
+
+def check_images(source: Source) -> Iterator[Finding]:
+    """7: an image's placeholders, features and replaced embeddings are equally many."""
+    images = source["images"]
+    called = images.dropna(subset=["expected_tokens", "found_tokens"])
+    fed = called["replaced_embeddings"].notna()
+    differs = called["expected_tokens"] != called["found_tokens"]
+    differs |= is_true(called["found_tokens"] != called["replaced_embeddings"])
+    bad = called[differs]
+    found = counted(len(called), "images", len(bad), "with other counts")
+    if not fed.all():
+        found += f"; {int((~fed).sum())} never reached a model"
+    names = [f"{event}: {kind} {index}" for event, kind, index in tuples(bad, *_IMAGE)]
+    expected = "an image's placeholders = its features = replaced embeddings"
+    yield Finding("7 placeholders = features", expected, found, names, len(called))
+
+    tokens, inputs = source["tokens"], source["inputs"]
+    with_pixels = inputs.loc[is_true(inputs["tensor"].str.contains("pixel_values")), "call"]
+    prefixed = source["calls"]
+    prefixed = prefixed.loc[is_true(prefixed["cache_prefix_tokens"] > 0), "seq"]
+    places = tokens[
+        is_one_of(tokens["kind"], "image", "video") & ~is_one_of(tokens["origin"], "generated")
+    ]
+    empty = places[places["image"].isna()]
+    for calls in (with_pixels, prefixed, images["call"]):
+        empty = empty[~empty["call"].isin(calls)]
+    calls = sorted(set(empty["call"]))
+    found = counted(len(places), "placeholders", len(empty), "without any image in the call")
+    expected = "a placeholder stands for an image"
+    yield Finding("7 images behind placeholders", expected, found, calls, len(places))
+
+
+def check_targets(source: Source) -> Iterator[Finding]:
+    """8: every function that should have run was met; presence of a name proves nothing."""
+    targets = [each for each in source.manifest.get("targets", []) if each["expected"]]
+    bad = [each["target"] for each in targets if not each["seen"]]
+    found = counted(len(targets), "targets expected", len(bad), "never seen")
+    if "targets" not in source.manifest:
+        found = "the manifest lists no targets"
+    expected = "every target whose condition held was seen"
+    yield Finding("8 targets seen", expected, found, bad, len(targets))

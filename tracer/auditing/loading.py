@@ -1,0 +1,111 @@
+"""Checks 1 to 4: headers, files, parameters and values of what was loaded.
+
+Loads that failed are left out: what they left undone proves nothing about the recorder. Nothing
+here opens a checkpoint; it compares what was recorded of it.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator
+from typing import Final
+
+import pandas as pd
+
+from tracer.auditing.source import Finding, Source, counted, is_one_of, is_true, tuples
+
+_FATES: Final = {"loaded", "converted", "unexpected", "skipped", "discarded"}
+_READ: Final = {"loaded", "converted", "discarded"}
+_SIZE_OF_LENGTH: Final = 8  # a safetensors file begins with the length of its header
+
+
+def check_fates(source: Source) -> Iterator[Finding]:
+    """1: every tensor of every header has exactly one fate, and reads agree with it."""
+    key = ["rank", "model", "file", "key"]
+    tensors = source.finished("checkpoint_tensors")
+    bad = tensors[~tensors["fate"].isin(_FATES) | tensors.duplicated(key, keep=False)]
+    found = counted(len(tensors), "tensors", len(bad), "without exactly one fate")
+    names = [f"{file}: {name}" for file, name in dict.fromkeys(tuples(bad, "file", "key"))]
+    expected = "every tensor of every header has exactly one fate"
+    yield Finding("1 one fate a tensor", expected, found, names, len(tensors))
+
+    reads = source.finished("tensor_loads")
+    reads = reads[is_one_of(reads["status"], "ok")]
+    # Models of which both were seen: a pickled checkpoint is read without a header.
+    models = {*tuples(reads, "rank", "model")} & {*tuples(tensors, "rank", "model")}
+    fates = {row[:4]: row[4] for row in tuples(tensors, *key, "fate") if row[:2] in models}
+    read = {row for row in tuples(reads, *key) if row[:2] in models}
+    unused = {row[:4] for row in tuples(reads, *key, "discarded") if row[4]}
+    strange = {row for row in read if fates.get(row) not in _READ}
+    strange -= {row for row in unused if row in fates}
+    strange |= {row for row, fate in fates.items() if fate in _READ and row not in read}
+    found = counted(len(read), "tensors read", len(strange), "of another fate than their reads")
+    names = sorted(f"{file}: {name}" for _, _, file, name in strange)
+    expected = "a tensor was read and kept if and only if its fate says so"
+    yield Finding("1 reads = fates", expected, found, names, len(fates))
+
+
+def check_placements(source: Source) -> Iterator[Finding]:
+    """2: every parameter and buffer is placed once, has values, and came from somewhere."""
+    key = ("rank", "model", "param")
+    placed = source.finished("placements")
+    built = {*tuples(source.finished("meta_params"), *key)}
+    models = {name[:2] for name in built}
+    names = [name for name in tuples(placed, *key) if name[:2] in models]
+    twice = {name for name, times in Counter(names).items() if times > 1}
+    bad = sorted(built.symmetric_difference(names) | twice)
+    expected = "every parameter and buffer of a model as built has one placement, and no other has"
+    found = counted(len(built), "built", len(bad), "without exactly one placement")
+    params = [f"{name[1]}: {name[2]}" for name in bad]
+    yield Finding("2 one placement a parameter", expected, found, params, len(built))
+    for check, column, value in (
+        ("2 none left on meta", "residence", "meta"),
+        ("2 none unwritten", "origin", "unwritten"),
+    ):
+        bad = tuples(placed[is_one_of(placed[column], value)], "model", "param")
+        found = counted(len(placed), "placed", len(bad), value)
+        params = [f"{model}: {param}" for model, param in bad]
+        yield Finding(check, f"no {column} is {value}", found, params, len(placed))
+
+
+def check_files(source: Source) -> Iterator[Finding]:
+    """3: tensors fill their file to the byte; index and headers name the same tensors."""
+    files = source.finished("files")
+    files = files[is_one_of(files["format"], "safetensors") & files["header_bytes"].notna()]
+    tensors = source.finished("checkpoint_tensors")
+    groups = tensors.groupby(["rank", "model", "file"])["size_bytes"]
+    sums, counts = groups.sum().to_dict(), groups.size().to_dict()
+    bad = []
+    columns = ("rank", "model", "path", "header_bytes", "size_bytes", "tensors")
+    for *key, header, size, named in tuples(files, *columns):
+        place = tuple(key)
+        is_whole = sums.get(place, 0) + header + _SIZE_OF_LENGTH == size
+        if not is_whole or (pd.notna(named) and counts.get(place, 0) != named):
+            bad.append(place[2])
+    expected = "tensor bytes + header + 8 = file size"
+    found = counted(len(files), "safetensors files", len(bad), "do not add up")
+    yield Finding("3 bytes of a file", expected, found, bad, len(files))
+
+    indexed = tensors[tensors["in_index"].notna()]
+    strays = indexed[~is_true(indexed["in_index"])]
+    names = [f"{file}: {key}" for file, key in tuples(strays, "file", "key")]
+    only = source.manifest.get("index_only", {})
+    names += [f"index only: {key}" for keys in only.values() for key in keys]
+    expected = "index and headers name the same tensors"
+    found = counted(len(indexed), "tensors beside an index", len(names), "in one of the two only")
+    yield Finding("3 index = headers", expected, found, names, len(indexed))
+
+
+def check_values(source: Source) -> Iterator[Finding]:
+    """4: live values equal their sources, as the recording itself compared them."""
+    placed = source.finished("placements")
+    judged = placed[is_one_of(placed["verified"], "equal", "different")]
+    # Where some of a model's values were compared, a missing verdict is one that got lost.
+    same_model = placed["model"].isin(judged["model"]) & placed["verified"].isna()
+    bad = placed[is_one_of(placed["verified"], "different") | same_model]
+    found = counted(len(judged), "compared with their source", len(bad), "different or unsaid")
+    if judged.empty:
+        found = "nothing was compared; verify_weights=True does"
+    names = [f"{model}: {param}" for model, param in tuples(bad, "model", "param")]
+    expected = "with verify_weights, every live value equals its source"
+    yield Finding("4 values = sources", expected, found, names, len(judged))

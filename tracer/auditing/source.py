@@ -1,0 +1,89 @@
+"""What every check works with: the tables, read once each, and the finding that it gives.
+
+Verdicts are decided here and nowhere else: evidence breaks a check, and a check that had nothing
+to judge does not hold.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+from collections.abc import Callable
+from typing import Any, Final
+
+import pandas as pd
+
+Read = Callable[[str], pd.DataFrame]
+
+EVIDENCE_LIMIT: Final = 100
+
+
+@dataclasses.dataclass(frozen=True)
+class Finding:
+    """One row of the answer.
+
+    Attributes:
+        evidence: seqs of events or names of things that break the check.
+        judged: How many things could be judged; 0 with no evidence is `not applicable`.
+    """
+
+    check: str
+    expected: str
+    found: str
+    evidence: list[Any]
+    judged: int
+
+    def row(self) -> list[str]:
+        """The cells of the answer, in the order of `audit.COLUMNS`."""
+        verdict = "broken" if self.evidence else "holds" if self.judged else "not applicable"
+        evidence = json.dumps(self.evidence[:EVIDENCE_LIMIT], ensure_ascii=False, default=int)
+        return [self.check, verdict, self.expected, self.found, evidence]
+
+
+class Source:
+    """The tables of the trace, each read once, and what the manifest says of them."""
+
+    def __init__(self, read: Read, manifest: dict[str, Any]) -> None:
+        self._read = read
+        self._frames: dict[str, pd.DataFrame] = {}
+        self.manifest = manifest
+        self.asked: set[str] = set()  # what the check at work has looked at
+        self.dropped = frozenset(manifest.get("dropped", []))
+        options = manifest.get("options", {})
+        self.is_redacted = bool(options.get("redact_text")) or "text" in manifest.get(
+            "scrubbed", []
+        )
+
+    def __getitem__(self, table: str) -> pd.DataFrame:
+        """A whole table, with all its columns."""
+        self.asked.add(table)
+        if table not in self._frames:
+            self._frames[table] = self._read(table)
+        return self._frames[table]
+
+    def finished(self, table: str) -> pd.DataFrame:
+        """Rows whose call came to its end: what a failed load left undone proves nothing."""
+        calls, rows = self["calls"], self[table]
+        return rows[~rows["call"].isin(calls.loc[~is_one_of(calls["status"], "ok"), "seq"])]
+
+
+def is_one_of(column: pd.Series, *values: str) -> pd.Series:
+    """A plain mask: a missing cell is none of the values."""
+    return column.isin(values)
+
+
+def is_true(column: pd.Series) -> pd.Series:
+    """A plain mask: a missing claim is not true."""
+    return column.fillna(False).astype(bool)
+
+
+def tuples(rows: pd.DataFrame, *columns: str) -> list[tuple[Any, ...]]:
+    """Rows as plain tuples of the named columns; a missing cell is None, which equals itself."""
+    cells = (rows[name].tolist() for name in columns)
+    plain = ([None if cell is pd.NA else cell for cell in column] for column in cells)
+    return list(zip(*plain, strict=True))
+
+
+def counted(number: int, what: str, bad: int, trouble: str) -> str:
+    """Say how many there were and, if any, how many were in trouble."""
+    return f"{number} {what}, {bad} {trouble}" if bad else f"{number} {what}"

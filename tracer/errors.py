@@ -1,0 +1,33 @@
+"""The exception tree. Each message says what happened, with which value, and what to do next.
+
+TracerError
+├── SessionStateError   a recording started twice, stopped twice, or asked for its trace too early
+├── TraceFormatError    a folder, zip or CSV folder that is no trace, or a newer one
+├── StorageError        a place that can't be written: exists, is a file, no permission, no space
+├── CheckpointError     a model folder or file that can't be read as one
+└── MissingPackageError a part of the lab that needs a package that is not installed
+"""
+
+
+class TracerError(Exception):
+    """Whatever the lab itself refuses; the library's and the user's own errors are never wrapped."""
+
+
+class SessionStateError(TracerError):
+    """A recording was asked for something that its state does not allow."""
+
+
+class TraceFormatError(TracerError):
+    """What was opened is not a trace that this version can read."""
+
+
+class StorageError(TracerError):
+    """A trace can't be written to the place that was asked for."""
+
+
+class CheckpointError(TracerError):
+    """A model folder or checkpoint file can't be read as one."""
+
+
+class MissingPackageError(TracerError):
+    """A part of the lab needs a package that is not installed."""

@@ -1,0 +1,1 @@
+"""The only rooms that attach to torch and transformers."""

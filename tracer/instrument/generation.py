@@ -1,0 +1,105 @@
+"""Observers of generate(): the call, its decoding method, and the parts of each step.
+
+The user's own generate() runs; nothing here loops, chooses or computes a token. What a finished
+call tells is in `generation_facts.py`.
+"""
+
+from __future__ import annotations
+
+from typing import Any, Final
+
+from tracer.instrument import generation_facts, modules
+from tracer.instrument.choices import Probe
+from tracer.instrument.run import Run
+from tracer.instrument.stages import Call, Observer, open_call, open_span
+from tracer.recorder import ThreadState
+
+_FOLLOWED: Final = "_sample"
+"""The decoding method whose choices are followed; it runs for greedy as well as for sampling."""
+
+
+def generate(state: ThreadState, call: Call) -> Observer:
+    """`generate`: one call from the user's arguments to the returned ids."""
+    model, recorder = call.args[0], state.recorder
+    modules.meet(recorder, model)
+    span = open_call(
+        state,
+        call,
+        f"{type(model).__name__}.generate",
+        "generate",
+        model=recorder.models.of(model),
+    )
+    given = dict(call.kwargs)
+    if len(call.args) > 1:
+        given.setdefault("inputs", call.args[1])
+    run = Run(state, span, model, given)
+    outer, state.run = state.run, run
+    outer_counts, state.counts = state.counts, {}
+    run.setup = open_span(state, call, "set-up of generate")
+    outcome = yield None
+    run.resolve()
+    with state.own_work("facts of the generation"), recorder.guard(call.target.name):
+        generation_facts.tell(run, outcome.result)
+    state.run, state.counts = outer, outer_counts
+    state.muted = False
+    state.close(span, outcome.status)
+    recorder.flush_if_due(state)
+
+
+def decoding(state: ThreadState, call: Call) -> Observer:
+    """`_sample` and its like: the set-up is over, everything in force is in the arguments."""
+    run: Run | None = state.run
+    method = call.target.attribute
+    if run is not None and call.args[0] is run.model:
+        run.end_setup()
+        run.mode = method
+        run.observes_choices = method == _FOLLOWED
+        if not run.observes_choices:
+            state.recorder.fault(
+                "choices", f"{method}: choices of this decoding method are not followed"
+            )
+        with state.own_work("settings of the generation"), state.recorder.guard(call.target.name):
+            generation_facts.tell_setup(run, call.argument(1, "input_ids"), call.kwargs)
+    yield None
+
+
+def prepared(state: ThreadState, call: Call) -> Observer:
+    """`prepare_inputs_for_generation`: where a step begins."""
+    run: Run | None = state.run
+    if run is None or call.args[0] is not run.model:
+        yield None
+        return
+    run.begin_step()
+    outcome = yield None
+    run.prepared(outcome)
+
+
+def processed(state: ThreadState, call: Call) -> Observer:
+    """`LogitsProcessorList.__call__`: the library's own loop over a list of probes."""
+    run: Run | None = state.run
+    if run is None or run.step is None or run.step.in_forward is False:
+        yield None
+        return
+    clock = state.recorder.clock
+    processors = call.args[0]
+    run.processing_began(call.argument(2, "scores"))
+    probes = []
+    changed = None
+    if run.observes_choices and state.recorder.options.effects and len(processors):
+        probes = [Probe(one, run.step.scores, clock) for one in processors]
+        changed = ((type(processors)(probes), *call.args[1:]), call.kwargs)
+    start = clock()
+    outcome = yield changed
+    run.processing_ended(start, sum(probe.own_ns for probe in probes), outcome.result)
+
+
+def stopped(state: ThreadState, call: Call) -> Observer:
+    """`StoppingCriteriaList.__call__`: the token is chosen; is that the end?"""
+    run: Run | None = state.run
+    if run is None or run.step is None:
+        yield None
+        return
+    run.stopping_began(call.argument(1, "input_ids"))
+    start = state.recorder.clock()
+    outcome = yield None
+    run.stopping_ended(start, outcome.result)

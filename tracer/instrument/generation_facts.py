@@ -1,0 +1,329 @@
+"""What a generate() tells besides its steps: settings with origins, chain, inputs, tokens, finish.
+
+Told when the decoding method begins (what is in force) and when the call has returned (what came
+out), as the recorder's own work.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import sys
+from typing import Any, Final
+
+from tracer.instrument import images, inputs, measure, modules, tokens
+from tracer.instrument.run import Run
+from tracer.instrument.vocabulary import TextAssembler
+
+_SAMPLING_ONLY: Final = frozenset(
+    {"temperature", "top_k", "top_p", "min_p", "typical_p", "epsilon_cutoff", "eta_cutoff"}
+)
+_BEAMS_ONLY: Final = frozenset({"length_penalty", "early_stopping", "num_beam_groups"})
+# Not settings of a generation: bookkeeping of the file itself.
+_NOT_SETTINGS: Final = frozenset({"transformers_version", "_from_model_config"})
+
+
+def tell_setup(run: Run, input_ids: Any, kwargs: dict[str, Any]) -> None:
+    """Everything in force as decoding begins."""
+    config = kwargs["generation_config"]
+    run.prompt = input_ids.tolist()
+    run.chosen = [[] for _ in run.prompt]
+    run.finished = [False] * len(run.prompt)
+    run.is_greedy = not config.do_sample
+    run.max_length = config.max_length
+    run.stop_ids = _stop_ids(config)
+    run.encoding = inputs.find(run.recorder, run.prompt)
+    tokenizer = run.encoding.tokenizer if run.encoding else _tokenizer_of(run)
+    run.vocabulary = tokens.vocabulary_of(run.recorder, tokenizer)
+    if run.vocabulary is not None:
+        run.assemblers = [TextAssembler(run.vocabulary) for _ in run.prompt]
+    run.chain_length = len(kwargs["logits_processor"])
+    _tell_call(run, config, kwargs)
+    _tell_settings(run, config)
+    _tell_chain(run, "processor", kwargs["logits_processor"])
+    _tell_chain(run, "criterion", kwargs["stopping_criteria"])
+    _tell_inputs(run)
+
+
+def _tokenizer_of(run: Run) -> Any:
+    """The tokenizer given to generate(), else the one loaded from the model's own folder."""
+    given = run.kwargs.get("tokenizer")
+    if given is not None:
+        return given
+    loaded: dict[str, Any] = run.recorder.notes.get("tokenizers", {})
+    return loaded.get(str(run.model.config.name_or_path))
+
+
+def _stop_ids(config: Any) -> list[int]:
+    tensor = getattr(config, "_eos_token_tensor", None)
+    return [] if tensor is None else [int(one) for one in tensor.reshape(-1).tolist()]
+
+
+def _tell_call(run: Run, config: Any, kwargs: dict[str, Any]) -> None:
+    torch = sys.modules["torch"]
+    cache = kwargs.get("cache", kwargs.get("past_key_values"))
+    returned = config.num_return_sequences or 1
+    beams = config.num_beams or 1
+    mode = "greedy" if run.is_greedy else "sampling"
+    run.span.columns |= {
+        "mode": f"{mode if run.mode == '_sample' else run.mode.strip('_')} ({run.mode})",
+        "rows": len(run.prompt) // max(returned, beams),
+        "beams": beams,
+        "return_sequences": returned,
+        "cache": None if cache is None else run.recorder.caches.of(cache),
+        "cache_class": None if cache is None else type(cache).__name__,
+        "cache_why": _cache_why(run, config, cache),
+        "mask_origin": _mask_origin(run, config),
+        "attended_pads": _attended_pads(run, config),
+        "stop_ids": [
+            {"id": one, "origin": _origin(run, "eos_token_id", config.eos_token_id)[0]}
+            for one in run.stop_ids
+        ],
+        "grad_mode": modules.grad_mode(),
+        "compiled": getattr(run.model, "_compiled_call", None) is not None,
+        "rng_state": None
+        if run.is_greedy
+        else {"cpu": bytes(torch.random.get_rng_state().tolist()).hex()},
+    }
+
+
+def _cache_why(run: Run, config: Any, cache: Any) -> str:
+    if run.kwargs.get("cache") is not None or run.kwargs.get("past_key_values") is not None:
+        return "passed by the user"
+    if config.use_cache is False:
+        return "use_cache=False"
+    if config.cache_implementation is not None:
+        return f"cache_implementation={config.cache_implementation!r}"
+    return "the library's default" if cache is not None else "made by the model itself"
+
+
+def _mask_origin(run: Run, config: Any) -> str:
+    if run.kwargs.get("attention_mask") is not None:
+        return "given"
+    pad = config.pad_token_id
+    if pad is None or pad in run.stop_ids or not any(pad in row for row in run.prompt):
+        return "all ones"
+    return "inferred from pad ids"
+
+
+def _attended_pads(run: Run, config: Any) -> int | None:
+    mask, pad = run.kwargs.get("attention_mask"), config.pad_token_id
+    if pad is None:
+        return 0
+    if mask is None:
+        is_inferred = _mask_origin(run, config) == "inferred from pad ids"
+        return 0 if is_inferred else sum(row.count(pad) for row in run.prompt)
+    if mask.ndim != 2 or len(mask) != len(run.prompt):
+        return None
+    return sum(
+        int(token_id == pad and bool(seen))
+        for ids, row in zip(run.prompt, mask.tolist(), strict=True)
+        for token_id, seen in zip(ids, row, strict=False)
+    )
+
+
+def _tell_settings(run: Run, config: Any) -> None:
+    effective = config.to_dict()
+    asked = {name for name in run.kwargs if name in effective}
+    for name, value in effective.items():
+        if name in _NOT_SETTINGS or (value is None and name not in asked):
+            continue
+        origin, given = _origin(run, name, value)
+        used, why = _use(run, config, name)
+        run.recorder.add_fact(
+            "settings",
+            run.span.seq,
+            run.span.seq,
+            model=run.name,
+            scope="generate",
+            setting=name,
+            asked=given,
+            effective=value,
+            origin=origin,
+            used=used,
+            why=why,
+        )
+
+
+def _origin(run: Run, name: str, value: Any) -> tuple[str, Any]:
+    """Where a value in force comes from, and what the user asked for (None when nothing)."""
+    if run.kwargs.get(name) is not None:
+        given = run.kwargs[name]
+        return ("call" if given == value else "derived"), given
+    passed = getattr(run.kwargs.get("generation_config"), name, None)
+    if passed is not None:
+        return ("config object" if passed == value else "derived"), passed
+    own = run.model.generation_config.to_dict().get(name)
+    if own is not None and own == value:
+        loaded: dict[str, Any] = run.recorder.notes.get("generation_configs", {}).get(run.name, {})
+        if not loaded:
+            return "model's generation_config", None
+        same = loaded.get(name) == own
+        return ("generation_config.json" if same else "model after load"), None
+    if own is not None or name in {"max_length", "min_length"}:
+        return "derived", None
+    return "library", None
+
+
+def _use(run: Run, config: Any, name: str) -> tuple[bool, str | None]:
+    if name in _SAMPLING_ONLY and run.is_greedy:
+        return False, "do_sample is off: the most likely token is taken"
+    if name in _BEAMS_ONLY and (config.num_beams or 1) == 1:
+        return False, "one beam only"
+    if name == "max_length" and config.max_new_tokens is not None:
+        return True, f"{len(run.prompt[0])} prompt + {config.max_new_tokens} new tokens"
+    return True, None
+
+
+def _tell_chain(run: Run, kind: str, parts: Any) -> None:
+    for index, part in enumerate(parts):
+        run.recorder.add_fact(
+            "chain",
+            run.span.seq,
+            run.span.seq,
+            model=run.name,
+            kind=kind,
+            index=index,
+            class_name=type(part).__name__,
+            parameters=_plain_attributes(part),
+        )
+
+
+def _plain_attributes(part: Any) -> dict[str, Any]:
+    plain: dict[str, Any] = {}
+    for name, value in vars(part).items():
+        if isinstance(value, bool | int | float | str):
+            plain[name] = value
+        elif hasattr(value, "numel") and value.numel() <= 16 and value.device.type == "cpu":
+            plain[name] = value.tolist()
+    return plain
+
+
+def _tell_inputs(run: Run) -> None:
+    for name, value in run.kwargs.items():
+        if not hasattr(value, "element_size"):
+            continue
+        run.recorder.add_fact(
+            "inputs",
+            run.span.seq,
+            run.span.seq,
+            tensor="input_ids" if name == "inputs" else name,
+            shape=measure.shape_of(value),
+            dtype=measure.dtype_name(value.dtype),
+            device=str(value.device),
+            size_bytes=measure.size_of(value),
+        )
+
+
+def tell(run: Run, result: Any) -> None:
+    """What came out: choices with their ends, tokens of prompt and answer, images."""
+    returned = getattr(result, "sequences", result)
+    rows = returned.tolist() if hasattr(returned, "tolist") else None
+    finish = [_finish(run, row) for row in range(len(run.chosen))]
+    run.span.columns["finish"] = finish if run.observes_choices else None
+    _tell_choices(run, rows, finish)
+    if run.prompt:
+        _tell_prompt(run)
+        _tell_answer(run, rows)
+        _tell_images(run)
+
+
+def _finish(run: Run, row: int) -> str:
+    if not run.finished[row]:
+        return "unfinished"
+    chosen = run.chosen[row]
+    if chosen and chosen[-1] in run.stop_ids:
+        return "eos"
+    if run.max_length is not None and len(run.prompt[row]) + len(chosen) >= run.max_length:
+        return "length"
+    return "other"
+
+
+def _tell_choices(run: Run, rows: list[list[int]] | None, finish: list[str]) -> None:
+    for (step, row), choice in run.choice_rows.items():
+        place = len(run.prompt[row]) + step
+        kept = (
+            None
+            if rows is None
+            else place < len(rows[row]) and (rows[row][place] == choice["token_id"])
+        )
+        is_last = step == len(run.chosen[row]) - 1
+        run.recorder.add_fact(
+            "choices",
+            run.span.seq,
+            run.span.seq,
+            accepted=kept,
+            finish=finish[row] if is_last else None,
+            **choice,
+        )
+
+
+def _tell_prompt(run: Run) -> None:
+    if run.encoding is not None:
+        run.encoding.consumed = True
+    mask = run.kwargs.get("attention_mask")
+    given = mask.tolist() if mask is not None and mask.ndim == 2 else None
+    tokenizer = run.encoding.tokenizer if run.encoding else _tokenizer_of(run)
+    tokens.tell(
+        run.recorder,
+        run.span.seq,
+        run.encoding,
+        run.prompt,
+        given,
+        placeholders=run.placeholders(),
+        tokenizer=tokenizer,
+        positions=run.first_positions,
+    )
+
+
+def _tell_answer(run: Run, rows: list[list[int]] | None) -> None:
+    for row, ids in enumerate(run.chosen):
+        start = len(run.prompt[row])
+        for place, token_id in enumerate(ids):
+            if rows is not None and (
+                start + place >= len(rows[row]) or rows[row][start + place] != token_id
+            ):
+                continue
+            choice = run.choice_rows.get((place, row), {})
+            vocab, raw = run.vocabulary.piece(token_id) if run.vocabulary else (None, None)
+            special = run.vocabulary.is_special(token_id) if run.vocabulary else None
+            run.recorder.add_fact(
+                "tokens",
+                run.span.seq,
+                run.span.seq,
+                row=row,
+                index=start + place,
+                position=start + place,
+                token_id=token_id,
+                vocab=vocab,
+                bytes_hex=None if raw is None else raw.hex(),
+                text=choice.get("text"),
+                kind=None if special is None else ("special" if special else "text"),
+                origin="generated",
+                attended=True,
+            )
+
+
+def _tell_images(run: Run) -> None:
+    if run.encoding is None:
+        return
+    marks = run.placeholders()
+    for kind in ("image", "video"):
+        places = [
+            place
+            for ids in run.prompt
+            for place, token_id in enumerate(ids)
+            if marks.kind(token_id) == kind
+        ]
+        offset = 0
+        for image in (one for one in run.encoding.images if one.kind == kind):
+            count = image.expected_tokens or 0
+            own = places[offset : offset + count]
+            compared = run.replaced[offset : offset + count] if run.replaced else None
+            told = dataclasses.replace(
+                image,
+                found_tokens=len(own),
+                first_position=own[0] if own else None,
+                replaced_embeddings=None if compared is None else sum(compared),
+            )
+            images.tell(run.recorder, told, run.span.seq, run.span.seq)
+            offset += count

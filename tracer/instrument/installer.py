@@ -1,0 +1,240 @@
+"""One installer in the process: the first recording attaches, the last detaches.
+
+Places the patches of `targets.py`, binds those of modules that are imported later, routes each
+event to a recording, and undoes everything. Observers live in the sibling files.
+"""
+
+from __future__ import annotations
+
+import functools
+import importlib
+import inspect
+import sys
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack
+from typing import Any, Final
+
+from tracer.instrument import imports, messages, patching, reads
+from tracer.instrument.stages import Call, Observer, Outcome
+from tracer.instrument.targets import TARGETS, Target
+from tracer.recorder import ACTIVE, Recorder, ThreadState
+
+
+class Observation:
+    """One observed call: the observer runs before it, then after it, inside the error boundary."""
+
+    __slots__ = ("_call", "_observer", "_reentry", "_state", "args", "kwargs")
+
+    def __init__(self, state: ThreadState, call: Call) -> None:
+        self.args = call.args
+        self.kwargs = call.kwargs
+        self._state = state
+        self._call = call
+        self._observer: Observer | None = None
+        self._reentry: tuple[str, int, int] | None = None
+
+    def begin(self, observe: Callable[..., Observer]) -> Observation:
+        """Run the observer up to its yield; if it fails, the call goes on unobserved."""
+        recorder, name = self._state.recorder, self._call.target.name
+        recorder.targets_seen[name] += 1
+        with recorder.guard(name):
+            observer = observe(self._state, self._call)
+            changed = next(observer, None)
+            if changed is not None:
+                self.args, self.kwargs = changed
+            self._observer = observer
+        return self
+
+    def end(self, result: Any, error: BaseException | None) -> None:
+        """Run the observer to its end."""
+        observer, self._observer = self._observer, None
+        if self._reentry is not None:
+            INSTALLER.inside.discard(self._reentry)
+        if observer is None:
+            return
+        with self._state.recorder.guard(self._call.target.name):
+            try:
+                observer.send(Outcome(result, error))
+            except StopIteration:
+                return
+            observer.close()
+
+    def hold(self, reentry: tuple[str, int, int]) -> None:
+        """Until the end, the same target on the same object is a call of `super()`."""
+        self._reentry = reentry
+        INSTALLER.inside.add(reentry)
+
+
+class Installer:
+    """What is attached, for whom, and how an event finds its recording."""
+
+    def __init__(self) -> None:
+        self.recorders: list[Recorder] = []
+        self.inside: set[tuple[str, int, int]] = set()
+        self._lock = threading.RLock()
+        self._undo = ExitStack()
+        self._placed: dict[tuple[int, str], patching.Placed] = {}
+
+    def subscribe(self, recorder: Recorder) -> None:
+        """Attach if this is the first recording; a failure leaves nothing attached."""
+        with self._lock:
+            self.recorders.append(recorder)
+            if len(self.recorders) == 1:
+                try:
+                    self._attach()
+                except BaseException:
+                    self.recorders.clear()
+                    self._undo.close()
+                    raise
+
+    def unsubscribe(self, recorder: Recorder) -> None:
+        """Detach if this was the last recording."""
+        with self._lock:
+            if recorder not in self.recorders:
+                return
+            if len(self.recorders) == 1:
+                self._undo.close()
+            self.recorders.remove(recorder)
+
+    def _attach(self) -> None:
+        self._undo = ExitStack()
+        self._undo.callback(self._placed.clear)
+        self._undo.enter_context(messages.listening(self))
+        self._undo.enter_context(imports.watched(self))
+        for target in TARGETS:
+            if target.module in sys.modules:
+                self._bind(target)
+
+    def bind_imported(self, module: str) -> None:
+        """A module has just been imported: place the targets that wait for it."""
+        with self._lock:
+            if not self.recorders:
+                return
+            for target in TARGETS:
+                if target.module == module or (
+                    target.every_subclass and target.module in sys.modules
+                ):
+                    self._bind(target)
+
+    def _bind(self, target: Target) -> None:
+        if generation() not in target.generations and target.owner.startswith("transformers"):
+            return
+        for recorder in self.recorders[:1]:
+            with recorder.guard(target.name):
+                self._place(target)
+
+    def _place(self, target: Target) -> None:
+        module = sys.modules[target.module]
+        class_name = target.owner.partition(":")[2]
+        owner = getattr(module, class_name, None) if class_name else module
+        if owner is None or not hasattr(owner, target.attribute):
+            if not getattr(getattr(module, "__spec__", None), "_initializing", False):
+                self.fault(target.name, f"{target.owner} has no {target.attribute} in this version")
+            return
+        observe = _observer(target.observe)
+        for one in _owners(owner, target):
+            key = (id(one), target.attribute)
+            if key not in self._placed:
+                self.place(one, target.attribute, functools.partial(self._begin, target, observe))
+
+    def place(self, owner: Any, attribute: str, begin: patching.Begin) -> None:
+        """Place one patch for as long as anything is recorded."""
+        key = (id(owner), attribute)
+        if key in self._placed:
+            return
+        placed = self._placed[key] = patching.place(owner, attribute, begin)
+        self._undo.callback(self._take_away, placed)
+
+    def on_detach(self, callback: Callable[[], object]) -> None:
+        """Have something undone when the last recording ends."""
+        self._undo.callback(callback)
+
+    def _take_away(self, placed: patching.Placed) -> None:
+        if not patching.undo(placed):
+            name = f"{getattr(placed.owner, '__name__', placed.owner)}.{placed.attribute}"
+            self.fault(name, "patched by somebody else meanwhile: theirs stays, ours is inert")
+
+    def _begin(
+        self,
+        target: Target,
+        observe: Callable[..., Observer],
+        function: Callable[..., Any],
+        args: tuple[Any, ...],
+        kwargs: dict[str, Any],
+    ) -> Observation | None:
+        if target.route == "job":
+            state = reads.job_state(args)
+        else:
+            state = ACTIVE.get(threading.get_ident())
+            if state is None and target.route == "root":
+                recorder = self.route(args)
+                state = recorder.thread_state() if recorder else None
+        if state is None or not state.recorder.is_live:
+            return None
+        reentry = None
+        if target.every_subclass and args:
+            reentry = (target.observe + target.attribute, id(args[0]), threading.get_ident())
+        if reentry is not None and reentry in self.inside:
+            return None
+        observation = Observation(state, Call(target, function, args, kwargs))
+        if reentry is not None:
+            observation.hold(reentry)
+        return observation.begin(observe)
+
+    def route(self, args: tuple[Any, ...] = ()) -> Recorder | None:
+        """Whose event this is: its model's recording, else its thread's, else the newest one's."""
+        live = [recorder for recorder in self.recorders if recorder.is_live]
+        if args and not isinstance(args[0], type):
+            for recorder in live:
+                if _knows(recorder, args[0]):
+                    return recorder
+        ident = threading.get_ident()
+        own = [recorder for recorder in live if recorder.notes.get("thread") == ident]
+        if own:
+            return own[-1]
+        if len(live) > 1:
+            for recorder in live:
+                recorder.fault("routing", "an event of another thread could not be attributed")
+            return None
+        return live[0] if live else None
+
+    def fault(self, target: str, reason: str) -> None:
+        """A fault that concerns every recording."""
+        for recorder in self.recorders:
+            recorder.fault(target, reason)
+
+
+def _knows(recorder: Recorder, thing: Any) -> bool:
+    try:
+        return recorder.models.knows(thing)
+    except TypeError:  # not weakly referable or not hashable: no model
+        return False
+
+
+def _observer(name: str) -> Callable[..., Observer]:
+    file, _, function = name.partition(".")
+    found: Callable[..., Observer] = getattr(
+        importlib.import_module(f"tracer.instrument.{file}"), function
+    )
+    return found
+
+
+def _owners(owner: Any, target: Target) -> Iterator[Any]:
+    yield owner
+    if target.every_subclass and inspect.isclass(owner):
+        waiting = list(owner.__subclasses__())
+        while waiting:
+            heir = waiting.pop()
+            waiting.extend(heir.__subclasses__())
+            if target.attribute in vars(heir):
+                yield heir
+
+
+def generation() -> int:
+    """Major version of the installed transformers; 0 before it is imported."""
+    version = getattr(sys.modules.get("transformers"), "__version__", "0")
+    return int(version.partition(".")[0])
+
+
+INSTALLER: Final = Installer()

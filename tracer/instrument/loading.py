@@ -1,0 +1,259 @@
+"""A load as it goes on: from a name to files, the model on meta, weights, what no file held.
+
+Observers only note numbers and names; `load_facts.py` makes tables of them when the load ends.
+Function and line numbers were read in transformers 5.24.0.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Any
+
+from tracer import checkpoint
+from tracer.errors import CheckpointError
+from tracer.instrument import load_facts, measure, modules, reads, verification
+from tracer.instrument.stages import Call, Observer, open_call, open_span
+from tracer.recorder import Recorder, ThreadState
+
+
+def sample_memory(recorder: Recorder, stage: str, name: str) -> None:
+    """One row of `memory`, at a boundary between stages."""
+    recorder.add_point(
+        "memory",
+        stage,
+        name,
+        **measure.process_memory(),
+        **measure.device_memory(),
+        disk_bytes=measure.disk_bytes(),
+    )
+
+
+def part_call(state: ThreadState, call: Call) -> Observer:
+    """`from_pretrained` of an Auto class, tokenizer, processor or configuration."""
+    span = open_call(state, call, _class_name(call), "from_pretrained")
+    outcome = yield None
+    state.close(span, outcome.status)
+    if outcome.error is None and call.target.stage in {"tokenizer", "processor"}:
+        _remember_tokenizer(state.recorder, outcome.result)
+
+
+def _remember_tokenizer(recorder: Recorder, loaded: Any) -> None:
+    tokenizer = getattr(loaded, "tokenizer", loaded)
+    folder = getattr(tokenizer, "name_or_path", None)
+    if folder and hasattr(tokenizer, "convert_ids_to_tokens"):
+        recorder.notes.setdefault("tokenizers", {})[str(folder)] = tokenizer
+
+
+def _class_name(call: Call) -> str:
+    """`Class.from_pretrained` of the class that was asked, not of the one that defines it."""
+    owner = call.args[0] if call.args and isinstance(call.args[0], type) else None
+    return f"{owner.__name__}.{call.target.attribute}" if owner else call.target.name
+
+
+def model_call(state: ThreadState, call: Call) -> Observer:
+    """`PreTrainedModel.from_pretrained`: one load, whose facts are told when it ends."""
+    recorder = state.recorder
+    span = open_call(state, call, _class_name(call), "from_pretrained")
+    asked = call.argument(1, "pretrained_model_name_or_path")
+    name = None if asked is None else os.fspath(asked)
+    load = reads.Load(state, span.seq, name, dict(call.kwargs))
+    outer, state.load = state.load, load
+    sample_memory(recorder, "resolve", "before the load")
+    outcome = yield None
+    model = outcome.result[0] if isinstance(outcome.result, tuple) else outcome.result
+    with state.own_work("facts of the load"):
+        reads.write_reads(load, is_over=True)
+        sample_memory(recorder, "tensor_load", "after the load")
+        if outcome.error is None:
+            load.model = recorder.models.of(model)
+            with recorder.guard("placements"):
+                load_facts.tell(load, model)
+            with recorder.guard("module hooks"):
+                modules.meet(recorder, model)
+        elif load.files:
+            with recorder.guard("checkpoint_tensors"):
+                load_facts.tell_files(load)
+    state.load = outer
+    for identity in load.keys:
+        reads.JOBS.pop(identity, None)
+    load.keys.clear()
+    state.close(span, outcome.status, model=load.model)
+    if outcome.error is None and recorder.options.verify_weights:
+        verification.verify(load, model)
+    load_facts.write_placements(load)
+    recorder.flush_if_due(state)
+
+
+def resolved_files(state: ThreadState, call: Call) -> Observer:
+    """`cached_files`: names become local paths; every file of a repository passes here."""
+    span = open_span(state, call)
+    outcome = yield None
+    found = [str(path) for path in outcome.result or () if path]
+    names = call.argument(1, "filenames")
+    state.close(
+        span,
+        outcome.status,
+        summary={"asked": list(names or ()), "found": [Path(path).name for path in found]},
+    )
+    recorder = state.recorder
+    recorder.notes.setdefault("resolved", set()).update(os.path.realpath(path) for path in found)
+
+
+def dtype(state: ThreadState, call: Call) -> Observer:
+    """`_get_dtype`: which dtype wins, and where it comes from."""
+    span = open_span(state, call)
+    asked = call.argument(0, "dtype")
+    in_config = getattr(call.argument(2, "config"), "dtype", None)
+    outcome = yield None
+    load = state.load
+    if outcome.error is None and load is not None:
+        load.dtype = measure.dtype_name(outcome.result[1])
+        given = load.arguments.get("dtype", load.arguments.get("torch_dtype"))
+        if given is not None and given != "auto":
+            load.dtype_why = "argument"
+        elif asked == "auto" and in_config is not None:
+            load.dtype_why = "config.json"
+        else:
+            load.dtype_why = "first floating tensor of the checkpoint"
+        state.close(span, "ok", summary={"dtype": load.dtype, "why": load.dtype_why})
+    else:
+        state.close(span, outcome.status)
+
+
+def init_context(state: ThreadState, call: Call) -> Observer:
+    """`get_init_context`: right after it, the model's class builds itself on meta."""
+    outcome = yield None
+    load = state.load
+    if load is not None and outcome.error is None and load.build_span is None:
+        # Built from here to the first question asked of the model: the class's own __init__.
+        owner = call.args[0]
+        load.build_span = state.open(
+            "spans",
+            "meta_init",
+            f"{owner.__name__} built on meta",
+            function=f"{owner.__name__}.__init__",
+            source=state.recorder.places.source(owner.__init__),
+            stack=state.recorder.places.stack(sys._getframe()),
+        )
+
+
+def built(state: ThreadState, call: Call) -> Observer:
+    """`_get_dtype_plan`: the first question asked of the built model, still without values."""
+    load, model = state.load, call.args[0]
+    if load is not None and load.build_span is not None:
+        state.close(load.build_span, summary={"modules": sum(1 for _ in model.modules())})
+        load.build_span = None
+        with state.own_work("parameters on meta"):
+            load.model = state.recorder.models.of(model)
+            load_facts.tell_meta(load, model)
+    yield None
+
+
+def opened_file(state: ThreadState, call: Call) -> Observer:
+    """`safe_open`: a checkpoint file is opened, its header parsed; no weight is read."""
+    path = str(call.argument(0, "filename"))
+    span = open_span(state, call, Path(path).name)
+    outcome = yield None
+    state.close(span, outcome.status, summary={"backend": call.kwargs.get("backend")})
+    load = state.load
+    if load is None:
+        return
+    if path not in load.files:
+        load.files.append(path)
+    if outcome.error is not None:
+        _name_the_cause(state.recorder, path)
+
+
+def _name_the_cause(recorder: Recorder, path: str) -> None:
+    try:
+        checkpoint.read_header(path)
+    except CheckpointError as error:
+        recorder.fault(Path(path).name, str(error))
+
+
+def weights(state: ThreadState, call: Call) -> Observer:
+    """`convert_and_load_state_dict_in_model`: all reads, conversions and placements."""
+    load = state.load
+    recorder = state.recorder
+    state_dict = call.argument(1, "state_dict")
+    if load is not None:
+        with state.own_work("headers of the checkpoint"):
+            _read_headers(load)
+            for key, tensor in state_dict.items():
+                load.keys[id(tensor)] = key
+                reads.JOBS[id(tensor)] = load
+    span = open_span(state, call, "weights read and placed")
+    if load is not None:
+        load.weights_seq = span.seq
+    outcome = yield None
+    if load is not None and outcome.error is None:
+        info = outcome.result[0]
+        load.missing = set(info.missing_keys)
+        load.unexpected = set(info.unexpected_keys)
+        load.mismatched = {entry[0] for entry in info.mismatched_keys}
+    totals = load.times.values() if load is not None else ()
+    state.close(
+        span,
+        outcome.status,
+        summary={
+            "tensors": len(state_dict),
+            "wait_ns": sum(times.wait_ns for times in totals),
+            "convert_ns": sum(times.convert_ns for times in totals),
+            "place_ns": sum(times.place_ns for times in totals),
+        },
+    )
+    sample_memory(recorder, "tensor_load", "after the weights")
+
+
+def _read_headers(load: reads.Load) -> None:
+    for path in load.files:
+        if not path.endswith(".safetensors"):
+            continue
+        try:
+            header = checkpoint.read_header(path)
+        except CheckpointError as error:
+            load.state.recorder.fault(Path(path).name, str(error))
+            continue
+        load.headers[path] = header
+        # A name in two files: the later file wins, as in the library's dict.update.
+        load.file_of.update(dict.fromkeys(header.tensors, path))
+
+
+def finalized(state: ThreadState, call: Call) -> Observer:
+    """`_finalize_model_loading`: ties, fresh values, report; its parts are spans of their own."""
+    span = open_span(state, call, "what no file held")
+    outcome = yield None
+    load = state.load
+    info = call.argument(2, "loading_info")
+    summary = None
+    if load is not None and info is not None:
+        load.missing |= set(info.missing_keys)
+        load.mismatched |= {entry[0] for entry in info.mismatched_keys}
+        summary = {"missing": len(info.missing_keys), "unexpected": len(info.unexpected_keys)}
+    state.close(span, outcome.status, summary=summary)
+
+
+def moved_missing(state: ThreadState, call: Call) -> Observer:
+    """`_move_missing_keys_from_meta_to_device`: memory without values for what no file held.
+
+    What writes into it afterwards raises the tensor's version or replaces it, so comparing before
+    and after `_initialize_missing_keys` tells fresh values from memory that nobody wrote.
+    """
+    span = open_span(state, call)
+    outcome = yield None
+    load, model = state.load, call.args[0]
+    if load is not None and outcome.error is None:
+        load.before_fill = _versions(model, load.placed)
+    state.close(span, outcome.status)
+
+
+def _versions(model: Any, placed: Iterable[str]) -> dict[str, tuple[int, int]]:
+    done = set(placed)
+    return {
+        name: (id(tensor), tensor._version)
+        for name, tensor in load_facts.named_tensors(model)
+        if name not in done and tensor.device.type != "meta"
+    }

@@ -1,0 +1,79 @@
+"""Tensors, caches and memory as plain numbers. Reads; never moves, copies or synchronises."""
+
+from __future__ import annotations
+
+import os
+import sys
+from pathlib import Path
+from typing import Any, Final
+
+try:
+    import resource
+except ImportError:  # Windows has none: page faults are missing there, not 0
+    resource = None  # type: ignore[assignment]
+
+_STATUS: Final = Path("/proc/self/status")
+_IO: Final = Path("/proc/self/io")
+_FIELDS: Final = {
+    "VmRSS:": "rss_bytes",
+    "RssAnon:": "anonymous_bytes",
+    "RssFile:": "file_bytes",
+}
+
+
+def dtype_name(dtype: Any) -> str | None:
+    """`bfloat16` of `torch.bfloat16`; None of None."""
+    return None if dtype is None else str(dtype).removeprefix("torch.")
+
+
+def shape_of(tensor: Any) -> list[int]:
+    """Shape as a plain list."""
+    return [int(size) for size in tensor.shape]
+
+
+def size_of(tensor: Any) -> int:
+    """Bytes that the values need, whether or not they exist (meta)."""
+    return int(tensor.numel() * tensor.element_size())
+
+
+def process_memory() -> dict[str, int | None]:
+    """Resident memory, split by what backs it; missing where the system does not tell."""
+    found: dict[str, int | None] = dict.fromkeys(_FIELDS.values())
+    if _STATUS.exists():
+        for line in _STATUS.read_text("ascii", "replace").splitlines():
+            name, _, rest = line.partition("\t")
+            if name in _FIELDS:
+                found[_FIELDS[name]] = int(rest.split()[0]) * 1024
+    return found
+
+
+def device_memory() -> dict[str, int | None]:
+    """Bytes allocated and reserved on CUDA devices; missing without an initialised device."""
+    torch = sys.modules.get("torch")
+    if torch is None or not torch.cuda.is_initialized():
+        return {"device_allocated_bytes": None, "device_reserved_bytes": None}
+    devices = range(torch.cuda.device_count())
+    return {
+        "device_allocated_bytes": sum(torch.cuda.memory_allocated(index) for index in devices),
+        "device_reserved_bytes": sum(torch.cuda.memory_reserved(index) for index in devices),
+    }
+
+
+def disk_bytes() -> int | None:
+    """Bytes that this process has read from disk so far; missing where the system hides it."""
+    if not os.access(_IO, os.R_OK):
+        return None
+    for line in _IO.read_text("ascii", "replace").splitlines():
+        name, _, value = line.partition(":")
+        if name == "read_bytes":
+            return int(value)
+    return None
+
+
+def thread_faults() -> tuple[int, int] | None:
+    """Minor and major page faults of this thread so far; None where the system hides them."""
+    who = getattr(resource, "RUSAGE_THREAD", None)
+    if who is None:
+        return None
+    usage = resource.getrusage(who)
+    return usage.ru_minflt, usage.ru_majflt

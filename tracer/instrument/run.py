@@ -1,0 +1,303 @@
+"""One `generate()` as it goes on: its current step, and what is resolved between steps.
+
+A step's own copies (chosen ids, score vectors) are read at the *next* boundary, after the library
+itself has waited for the device, so that the lab adds no synchronisation. Then they are gone.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import sys
+from typing import Any
+
+from tracer.instrument import caches, choices, measure, tokens
+from tracer.instrument.inputs import Encoding
+from tracer.instrument.stages import Outcome
+from tracer.instrument.vocabulary import TextAssembler, Vocabulary
+from tracer.recorder import Span, ThreadState
+
+Row = tuple[str, dict[str, Any]]
+
+
+@dataclasses.dataclass(slots=True)
+class Step:
+    """The step that is open or waits to be resolved."""
+
+    number: int
+    span: Span
+    start_ns: int
+    columns: dict[str, Any] = dataclasses.field(default_factory=dict)
+    own_ns: int = 0
+    forward_start: int = 0
+    in_forward: bool = False
+    processors_end: int | None = None
+    row: Row | None = None
+    positions: Any = None
+    scores: choices.Scores = dataclasses.field(default_factory=lambda: choices.Scores())
+    rotary_rows: int = 0
+
+
+class Run:
+    """State of one generate() call in one thread."""
+
+    def __init__(self, state: ThreadState, span: Span, model: Any, kwargs: dict[str, Any]) -> None:
+        self.state = state
+        self.recorder = state.recorder
+        self.span = span
+        self.model = model
+        self.kwargs = kwargs
+        self.name = self.recorder.models.of(model)
+        self.setup: Span | None = None
+        self.step: Step | None = None
+        self.last_cache: Any = None
+        self.number = -1
+        self.mode = ""
+        self.prompt: list[list[int]] = []
+        self.chosen: list[list[int]] = []
+        self.choice_rows: dict[tuple[int, int], dict[str, Any]] = {}
+        self.finished: list[bool] = []
+        self.stop_ids: list[int] = []
+        self.encoding: Encoding | None = None
+        self.vocabulary: Vocabulary | None = None
+        self.assemblers: list[TextAssembler] = []
+        self.features: list[Any] = []
+        self.replaced: list[bool] = []
+        self.first_positions: list[list[list[int]]] | None = None
+        self.observes_choices = False
+        self.is_greedy = True
+        self.max_length: int | None = None
+        self.chain_length = 1
+
+    # Boundaries
+
+    def end_setup(self) -> None:
+        """The decoding method begins: everything before it was set-up."""
+        if self.setup is not None:
+            vision = self.state.counts.pop("vision_rotary_applications", 0)
+            self.state.close(self.setup, summary={"vision_rotary_applications": vision})
+            self.setup = None
+
+    def begin_step(self) -> None:
+        """The library prepares the inputs of the next forward."""
+        self.resolve()
+        self.number += 1
+        state = self.state
+        stage = "prefill" if self.number == 0 else "decode"
+        steps = self.recorder.options.steps
+        state.muted = steps is not None and self.number not in steps
+        places = self.recorder.places
+        span = state.open(
+            "steps",
+            stage,
+            f"{stage} {self.number}",
+            model=self.name,
+            source=places.source(type(self.model).forward),
+            stack=places.stack(sys._getframe()),
+        )
+        state.context = self.recorder.context(self.span.seq, self.number, stage)
+        self.step = Step(self.number, span, span.start, rotary_rows=len(state.rows))
+        self.step.columns = {"step": self.number, "kind": stage}
+
+    def prepared(self, outcome: Outcome) -> None:
+        """The inputs are ready: how many tokens, where, under which mask."""
+        step = self.step
+        if step is None or outcome.result is None:
+            return
+        now = self.recorder.clock()
+        inputs = outcome.result
+        ids = _first_given(inputs, "input_ids", "inputs_embeds", "decoder_input_ids")
+        mask = inputs.get("attention_mask")
+        cache = _first_given(inputs, "cache", "past_key_values")
+        step.positions = _ends(inputs.get("position_ids"))
+        step.columns |= {
+            "prepare_ns": now - step.start_ns,
+            "input_tokens": None if ids is None else int(ids.shape[1]),
+            "mask": _describe_mask(mask),
+            "cache": None if cache is None else self.recorder.caches.of(cache),
+            "cache_tokens_before": caches.tokens_seen(cache),
+        }
+        self.last_cache = cache
+        if self.number == 0:
+            self._note_prompt_positions(inputs.get("position_ids"))
+
+    def _note_prompt_positions(self, position_ids: Any) -> None:
+        if position_ids is None or position_ids.ndim != 3:
+            return
+        # generation 5 puts the plain text positions before the three axes
+        axes = position_ids[-3:] if position_ids.shape[0] >= 3 else None
+        self.first_positions = None if axes is None else axes.tolist()
+
+    def awaits_forward(self, model: Any) -> bool:
+        """Whether this forward is the current step's own."""
+        return self.step is not None and not self.step.in_forward and model is self.model
+
+    def forward_began(self) -> None:
+        """The model's forward begins."""
+        if self.step is not None:
+            self.step.in_forward = True
+            self.step.forward_start = self.recorder.clock()
+
+    def forward_ended(self, outcome: Outcome) -> None:
+        """The model's forward has ended; its logits are copied, the last position only."""
+        step = self.step
+        if step is None:
+            return
+        step.columns["forward_ns"] = self.recorder.clock() - step.forward_start
+        result = outcome.result
+        if result is None:
+            return
+        cache = _first_given(result, "cache", "past_key_values")
+        self.last_cache = cache if cache is not None else self.last_cache
+        if self.observes_choices and self.recorder.options.logits:
+            step.scores.logits = result.logits[:, -1].detach().clone()
+
+    def processing_began(self, scores: Any) -> None:
+        """Logits processors are about to run; their input is kept until the step is resolved."""
+        step = self.step
+        if step is not None and self.observes_choices:
+            started = self.recorder.clock()
+            step.scores.raw = scores.detach().clone()
+            step.own_ns += self.recorder.clock() - started
+
+    def processing_ended(self, start: int, own_ns: int, result: Any) -> None:
+        """Logits processors have run."""
+        step = self.step
+        if step is None:
+            return
+        end = self.recorder.clock()
+        step.processors_end = end
+        step.own_ns += own_ns
+        step.columns["processors_ns"] = end - start - own_ns
+        if self.observes_choices and result is not None:
+            changed = bool(step.scores.after) or self.chain_length > 0
+            step.scores.final = result.detach().clone() if changed else step.scores.raw
+            step.own_ns += self.recorder.clock() - end
+
+    def stopping_began(self, input_ids: Any) -> None:
+        """The choice is made and stands at the end of the ids."""
+        step = self.step
+        if step is None:
+            return
+        now = self.recorder.clock()
+        if step.processors_end is not None:
+            step.columns["select_ns"] = max(0, now - step.processors_end)
+        if self.observes_choices:
+            step.scores.chosen = input_ids[:, -1].clone()
+
+    def stopping_ended(self, start: int, result: Any) -> None:
+        """The stopping test has run: the step is over."""
+        step = self.step
+        if step is None:
+            return
+        step.columns["stop_ns"] = self.recorder.clock() - start
+        if hasattr(result, "clone"):
+            step.scores.stopped = result.clone()
+        self._end_step(step)
+
+    def _end_step(self, step: Step) -> None:
+        if step.row is None:
+            step.row = self.state.close_held(step.span)
+
+    # Resolution, between steps
+
+    def resolve(self) -> None:
+        """Read what the last step left, write its rows, and free its copies."""
+        step, self.step = self.step, None
+        if step is None:
+            return
+        self._end_step(step)
+        self.state.muted = False
+        with self.state.own_work("step resolved"):
+            with self.recorder.guard("steps"):
+                self._complete_row(step)
+            if self.observes_choices and step.scores.chosen is not None:
+                with self.recorder.guard("choices"):
+                    choices.tell(self, step.number, step.scores)
+            if step.row is not None:
+                self.state.release(step.row)
+            self.recorder.flush_if_due(self.state)
+
+    def _complete_row(self, step: Step) -> None:
+        if step.row is None:
+            return
+        columns = step.columns
+        seen = caches.tokens_seen(self.last_cache)
+        first, last = _read_ends(step.positions)
+        columns |= {
+            "cache_tokens_after": seen,
+            "recorder_ns": step.own_ns,
+            "undone": False,
+            "first_position": first,
+            "last_position": last,
+            "rope_index_calls": self.state.counts.pop("rope_index_calls", 0),
+            "rotary_applications": self.state.counts.pop("rotary_applications", 0),
+            "rotary_calls": self._rotary_calls(step),
+        }
+        if last is not None:
+            length = len(self.prompt[0]) + step.number if self.prompt else None
+            columns["position_offset"] = None if length is None else last - (length - 1)
+        columns["cache_bytes"] = caches.tell(self.recorder, self, step.number, self.last_cache)
+        step.row[1].update(columns)
+
+    def _rotary_calls(self, step: Step) -> int | None:
+        if self.recorder.options.detail == "stages" or self.state.muted:
+            return None
+        return caches.count_rotary(self.recorder, self.state.rows, step.rotary_rows)
+
+    # The prompt
+
+    def compare_embeddings(self, embeddings: Any) -> None:
+        """Count the rows of the embeddings that equal the vision model's output, in order."""
+        torch = sys.modules["torch"]
+        features, self.features = torch.cat(self.features), []
+        flat = embeddings.detach().reshape(-1, embeddings.shape[-1])
+        marks = self.placeholders()
+        wanted = [
+            place
+            for place, token_id in enumerate(one for row in self.prompt for one in row)
+            if marks.kind(token_id)
+        ]
+        if len(wanted) != len(features) or len(flat) < len(wanted) or not wanted:
+            self.replaced = []
+            return
+        index = torch.tensor(wanted, device=flat.device)
+        equal = (flat[index] == features.to(flat.device, flat.dtype)).all(-1)
+        self.replaced = [bool(one) for one in equal.tolist()]
+
+    def placeholders(self) -> tokens.Placeholders:
+        """Ids that stand for images and videos, as the model's configuration names them."""
+        return tokens.Placeholders.of(self.model.config)
+
+
+def _first_given(inputs: Any, *names: str) -> Any:
+    for name in names:
+        value = inputs.get(name)
+        if value is not None:
+            return value
+    return None
+
+
+def _ends(position_ids: Any) -> Any:
+    """Own copy of the first and last position of row 0, on each axis."""
+    if position_ids is None or position_ids.ndim < 2 or position_ids.shape[-1] == 0:
+        return None
+    return position_ids[..., 0, :][..., [0, -1]].reshape(-1, 2).clone()
+
+
+def _read_ends(ends: Any) -> tuple[int | None, int | None]:
+    if ends is None:
+        return None, None
+    pairs = ends.tolist()
+    # The last axis group is what rotates; plain text positions before it only count tokens.
+    rotating = pairs[-3:] if len(pairs) >= 3 else pairs
+    return int(rotating[0][0]), int(max(pair[1] for pair in rotating))
+
+
+def _describe_mask(mask: Any) -> str:
+    if mask is None:
+        return "none"
+    if isinstance(mask, dict):
+        return ", ".join(f"{name} {_describe_mask(one)}" for name, one in mask.items())
+    if not hasattr(mask, "shape"):
+        return type(mask).__name__
+    return f"{mask.ndim}D {measure.shape_of(mask)} {measure.dtype_name(mask.dtype)}"

@@ -1,0 +1,339 @@
+"""Data: what is patched, on which owner, in which generations, and what must follow.
+
+Read top to bottom. Names were checked on transformers 5.24.0 in the installed source; the audit's
+check 8 proves that each still fires: a target with `follows` must have been seen whenever the
+target that it follows was.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import Final, Literal
+
+Route = Literal["root", "inner", "job"]
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Target:
+    """One patched attribute.
+
+    Attributes:
+        owner: `module` or `module:Class`; patched where the library looks the name up.
+        observe: function of instrument/ that watches it, as `file.function`.
+        stage: stage of the span that it makes, where it makes one.
+        route: `root` may open a trace of its own, `inner` counts only inside one, `job` runs in
+            a worker thread and finds its recording by the tensor that it reads.
+        follows: name of the target that never runs without this one; None when conditional.
+        every_subclass: also patch each imported subclass that overrides the attribute.
+        generations: major versions of transformers that have it.
+    """
+
+    owner: str
+    attribute: str
+    observe: str
+    stage: str = ""
+    route: Route = "inner"
+    follows: str | None = None
+    every_subclass: bool = False
+    generations: tuple[int, ...] = (4, 5)
+
+    @property
+    def name(self) -> str:
+        """Owner and attribute, without the package's common beginning."""
+        return f"{self.owner}.{self.attribute}".removeprefix("transformers.").replace(":", ".")
+
+    @property
+    def module(self) -> str:
+        """Module that holds the owner."""
+        return self.owner.partition(":")[0]
+
+
+_AUTO = "transformers.models.auto"
+_MODELING = "transformers.modeling_utils"
+_PRETRAINED = f"{_MODELING}:PreTrainedModel"
+_CONVERT = "transformers.core_model_loading"
+_GENERATION = "transformers.generation.utils:GenerationMixin"
+_LOAD = "modeling_utils.PreTrainedModel.from_pretrained"
+_GENERATE = "generation.utils.GenerationMixin.generate"
+_SAMPLE = "generation.utils.GenerationMixin._sample"
+_WEIGHTS = "modeling_utils.convert_and_load_state_dict_in_model"
+
+
+def _load_stage(attribute: str, stage: str, follows: str | None = _LOAD, **more: object) -> Target:
+    owner = str(more.get("owner", _MODELING))
+    return Target(owner, attribute, "stages.span", stage, follows=follows, generations=(5,))
+
+
+def _method(attribute: str, stage: str, follows: str | None = _LOAD) -> Target:
+    return _load_stage(attribute, stage, follows, owner=_PRETRAINED)
+
+
+def _from_pretrained(owner: str, stage: str) -> Target:
+    return Target(owner, "from_pretrained", "loading.part_call", stage, route="root")
+
+
+def _part(owner: str, attribute: str, stage: str) -> Target:
+    """A piece of a larger call, so that its time has a name."""
+    return Target(owner, attribute, "stages.span", stage, generations=(5,))
+
+
+def _setup(attribute: str) -> Target:
+    return Target(_GENERATION, attribute, "stages.span", "setup", every_subclass=True)
+
+
+TARGETS: Final[tuple[Target, ...]] = (
+    # Whole loads. Each is a call; an Auto class's call holds the concrete class's.
+    _from_pretrained(f"{_AUTO}.auto_factory:_BaseAutoModelClass", "resolve"),
+    _from_pretrained(f"{_AUTO}.configuration_auto:AutoConfig", "config"),
+    _from_pretrained(f"{_AUTO}.tokenization_auto:AutoTokenizer", "tokenizer"),
+    _from_pretrained(f"{_AUTO}.processing_auto:AutoProcessor", "processor"),
+    _from_pretrained(f"{_AUTO}.image_processing_auto:AutoImageProcessor", "processor"),
+    _from_pretrained("transformers.tokenization_utils_base:PreTrainedTokenizerBase", "tokenizer"),
+    _from_pretrained("transformers.processing_utils:ProcessorMixin", "processor"),
+    _from_pretrained("transformers.image_processing_base:ImageProcessingMixin", "processor"),
+    _from_pretrained("transformers.video_processing_utils:BaseVideoProcessor", "processor"),
+    Target(_PRETRAINED, "from_pretrained", "loading.model_call", "resolve", route="root"),
+    # From a name to files. `cached_files` is the one gate: `cached_file` calls it too.
+    Target("transformers.utils.hub", "cached_files", "loading.resolved_files", "resolve"),
+    Target(
+        "transformers.configuration_utils:PreTrainedConfig",
+        "get_config_dict",
+        "stages.span",
+        "config",
+        generations=(5,),
+    ),
+    _part("transformers.configuration_utils:PreTrainedConfig", "from_dict", "config"),
+    _part("transformers.image_processing_base:ImageProcessingMixin", "from_dict", "processor"),
+    _part("transformers.video_processing_utils:BaseVideoProcessor", "from_dict", "processor"),
+    _part("transformers.processing_utils:ProcessorMixin", "from_args_and_dict", "processor"),
+    _part(
+        "transformers.tokenization_utils_base:PreTrainedTokenizerBase",
+        "_from_pretrained",
+        "tokenizer",
+    ),
+    _load_stage("_get_resolved_checkpoint_files", "resolve"),
+    Target(_MODELING, "_get_dtype", "loading.dtype", "metadata", follows=_LOAD, generations=(5,)),
+    # The model on meta: from the init contexts to the first question asked of the built model
+    # (sub-models pass through get_init_context's block too, but are not asked for a dtype plan).
+    Target(
+        _PRETRAINED,
+        "get_init_context",
+        "loading.init_context",
+        "meta_init",
+        follows=_LOAD,
+        generations=(5,),
+    ),
+    Target(
+        _PRETRAINED,
+        "_get_dtype_plan",
+        "loading.built",
+        "meta_init",
+        follows=_LOAD,
+        generations=(5,),
+    ),
+    _load_stage("get_model_conversion_mapping", "convert"),
+    _load_stage("_get_device_map", "dispatch", None),
+    _load_stage("caching_allocator_warmup", "place", None),
+    _method("_load_pretrained_model", "tensor_load"),
+    # Weights: headers first, then lazy reads in worker threads, converted and set by this thread.
+    Target(_MODELING, "safe_open", "loading.opened_file", "metadata", generations=(5,)),
+    Target(
+        _MODELING,
+        "convert_and_load_state_dict_in_model",
+        "loading.weights",
+        "tensor_load",
+        follows=_LOAD,
+        generations=(5,),
+    ),
+    Target(_CONVERT, "spawn_materialize", "reads.submitted", follows=_WEIGHTS, generations=(5,)),
+    Target(
+        _CONVERT,
+        "_materialize_copy",
+        "reads.read",
+        "tensor_load",
+        route="job",
+        follows=_WEIGHTS,
+        generations=(5,),
+    ),
+    Target(
+        f"{_CONVERT}:WeightTransform",
+        "add_tensor",
+        "reads.planned",
+        follows=_WEIGHTS,
+        generations=(5,),
+    ),
+    Target(
+        f"{_CONVERT}:WeightTransform",
+        "materialize_tensors",
+        "reads.waited",
+        follows=_WEIGHTS,
+        generations=(5,),
+    ),
+    Target(f"{_CONVERT}:WeightRenaming", "convert", "reads.converted", generations=(5,)),
+    Target(f"{_CONVERT}:WeightConverter", "convert", "reads.converted", generations=(5,)),
+    Target(_CONVERT, "set_param_for_module", "reads.placed", follows=_WEIGHTS, generations=(5,)),
+    # After the files: what they did not hold, ties, offload hooks, generation settings.
+    Target(
+        _PRETRAINED,
+        "_finalize_model_loading",
+        "loading.finalized",
+        "initialise",
+        follows=_LOAD,
+        generations=(5,),
+    ),
+    _method("mark_tied_weights_as_initialized", "tie"),
+    Target(
+        _PRETRAINED,
+        "_move_missing_keys_from_meta_to_device",
+        "loading.moved_missing",
+        "place",
+        follows=_LOAD,
+        generations=(5,),
+    ),
+    _method("_initialize_missing_keys", "initialise"),
+    _method("tie_weights", "tie"),
+    _method("_adjust_missing_and_unexpected_keys", "initialise"),
+    _load_stage("log_state_dict_report", "initialise"),
+    _load_stage("accelerate_dispatch", "dispatch", None),
+    _method("eval", "initialise"),
+    _method("set_use_kernels", "dispatch"),
+    Target(_GENERATION, "adjust_generation_fn", "stages.span", "config"),
+    # The prompt's way in. qwen_vl_utils is met through what process_vision_info looks up, since
+    # users copy that name before a recording begins.
+    Target(
+        "transformers.processing_utils:ProcessorMixin",
+        "apply_chat_template",
+        "prompts.template",
+        "template",
+        route="root",
+        every_subclass=True,
+    ),
+    Target(
+        "transformers.tokenization_utils_base:PreTrainedTokenizerBase",
+        "apply_chat_template",
+        "prompts.template",
+        "template",
+        route="root",
+        every_subclass=True,
+    ),
+    _part("transformers.processing_utils", "render_jinja_template", "template"),
+    _part("transformers.tokenization_utils_base", "render_jinja_template", "template"),
+    Target("qwen_vl_utils.vision_process", "extract_vision_info", "images.found", "vision", "root"),
+    Target("qwen_vl_utils.vision_process", "fetch_image", "images.fetched", "vision", "root"),
+    Target("qwen_vl_utils.vision_process", "fetch_video", "images.fetched", "vision", "root"),
+    Target("qwen_vl_utils.vision_process", "smart_resize", "images.resized"),
+    Target(
+        "transformers.processing_utils:ProcessorMixin",
+        "__call__",
+        "inputs.processor_call",
+        "encode",
+        route="root",
+        every_subclass=True,
+    ),
+    _part("transformers.processing_utils:ProcessorMixin", "prepare_inputs_layout", "encode"),
+    _part("transformers.processing_utils:ProcessorMixin", "validate_inputs", "encode"),
+    _part("transformers.processing_utils:ProcessorMixin", "_merge_kwargs", "encode"),
+    _part("transformers.processing_utils:ProcessorMixin", "get_text_with_replacements", "encode"),
+    _part("transformers.processing_utils:ProcessorMixin", "create_mm_token_type_ids", "encode"),
+    _part("transformers.feature_extraction_utils:BatchFeature", "convert_to_tensors", "encode"),
+    Target(
+        "transformers.tokenization_utils_base:PreTrainedTokenizerBase",
+        "__call__",
+        "inputs.tokenizer_call",
+        "encode",
+        route="root",
+        every_subclass=True,
+    ),
+    Target(
+        "transformers.image_processing_utils:BaseImageProcessor",
+        "__call__",
+        "inputs.image_processor_call",
+        "encode",
+        route="root",
+        every_subclass=True,
+    ),
+    Target(
+        "transformers.feature_extraction_utils:BatchFeature",
+        "to",
+        "inputs.transfer",
+        "transfer",
+        route="root",
+    ),
+    Target(
+        "transformers.tokenization_utils_base:BatchEncoding",
+        "to",
+        "inputs.transfer",
+        "transfer",
+        route="root",
+    ),
+    Target(
+        "transformers.tokenization_utils_base:PreTrainedTokenizerBase",
+        "decode",
+        "inputs.output",
+        "output",
+        route="root",
+        every_subclass=True,
+    ),
+    Target(
+        "transformers.tokenization_utils_base:PreTrainedTokenizerBase",
+        "batch_decode",
+        "inputs.output",
+        "output",
+        route="root",
+        every_subclass=True,
+    ),
+    # generate(): the set-up, then the decoding method, whose steps are seen by their parts.
+    Target(_GENERATION, "generate", "generation.generate", "setup", route="root"),
+    _setup("_prepare_generation_config"),
+    _setup("_prepare_model_inputs"),
+    _setup("_prepare_special_tokens"),
+    _setup("_prepare_attention_mask_for_generation"),
+    _setup("_prepare_position_ids_for_generation"),
+    _setup("_maybe_prepare_encoder_kwargs_for_generation"),
+    _setup("_prepare_decoder_input_ids_for_generation"),
+    _setup("_expand_inputs_for_generation"),
+    _setup("_prepare_generated_length"),
+    _setup("_prepare_cache_for_generation"),
+    _setup("_get_logits_processor"),
+    _setup("_get_stopping_criteria"),
+    Target(_GENERATION, "_sample", "generation.decoding"),
+    Target(_GENERATION, "_beam_search", "generation.decoding"),
+    Target(_GENERATION, "_assisted_decoding", "generation.decoding"),
+    Target(
+        _GENERATION,
+        "prepare_inputs_for_generation",
+        "generation.prepared",
+        follows=_SAMPLE,
+        every_subclass=True,
+    ),
+    Target(
+        "transformers.generation.logits_process:LogitsProcessorList",
+        "__call__",
+        "generation.processed",
+        follows=_SAMPLE,
+    ),
+    Target(
+        "transformers.generation.stopping_criteria:StoppingCriteriaList",
+        "__call__",
+        "generation.stopped",
+        follows=_SAMPLE,
+    ),
+    # A model made before the recording is met at its first forward.
+    Target(_PRETRAINED, "__call__", "modules.forward_call", "forward", route="root"),
+)
+
+ROTARY_FUNCTIONS: Final = {
+    "apply_rotary_pos_emb": "rotary_applications",
+    "apply_multimodal_rotary_pos_emb": "rotary_applications",
+    "apply_rotary_pos_emb_vision": "vision_rotary_applications",
+}
+"""Functions of a model's own file that rotate queries and keys, and what they count as."""
+
+ROPE_INDEX_METHOD: Final = "get_rope_index"
+"""Method that computes three-axis positions; found on the class that defines it."""
+
+IGNORED_LOAD_ARGUMENTS: Final = {
+    5: ("mirror", "_fast_init", "low_cpu_mem_usage", "from_tf", "from_flax", "offload_state_dict"),
+    4: ("mirror", "_fast_init", "from_tf", "from_flax"),
+}
+"""Arguments that from_pretrained accepts and drops, by generation (modeling_utils.py)."""

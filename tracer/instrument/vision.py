@@ -1,0 +1,61 @@
+"""Whether image features really replaced the placeholders: rows compared, not counted.
+
+The vision model's output is copied (the lab's own copy, freed at the end of the prefill) and
+compared with the embeddings that the language model is then given.
+"""
+
+from __future__ import annotations
+
+import threading
+from typing import Any, Final
+
+from tracer.recorder import ACTIVE, Recorder
+
+_MAIN_INPUT: Final = "main_input_name"
+
+
+def watch(recorder: Recorder, model: Any, handles: list[Any]) -> None:
+    """Watch the vision part and the language part of a model that has both."""
+    # Sub-models alone have a main input; there are a handful of them, however deep the model.
+    inner = [part for part in model.modules() if part is not model and hasattr(part, _MAIN_INPUT)]
+    eyes = [part for part in inner if _sees(part) and not any(map(_sees, _above(part, inner)))]
+    if not eyes:
+        return
+
+    def seen(module: Any, args: Any, kwargs: Any, output: Any) -> None:
+        state = ACTIVE.get(threading.get_ident())
+        run = state.run if state is not None and state.recorder is recorder else None
+        features = getattr(output, "pooler_output", output)
+        if state is None or run is None or not hasattr(features, "detach"):
+            return
+        with state.own_work("copy of image features"), recorder.guard("images"):
+            run.features.append(features.detach().clone())
+
+    def merged(module: Any, args: Any, kwargs: Any) -> None:
+        state = ACTIVE.get(threading.get_ident())
+        run = state.run if state is not None and state.recorder is recorder else None
+        embeddings = kwargs.get("inputs_embeds")
+        if state is None or run is None or not run.features or embeddings is None:
+            return
+        with state.own_work("comparison of embeddings"), recorder.guard("images"):
+            run.compare_embeddings(embeddings)
+
+    for eye in eyes:
+        handles.append(eye.register_forward_hook(seen, with_kwargs=True))
+    for part in inner:
+        # The first of them that is given embeddings compares; the features are gone after that.
+        if not any(part is eye for eye in eyes):
+            handles.append(part.register_forward_pre_hook(merged, with_kwargs=True))
+
+
+def _sees(module: Any) -> bool:
+    """Whether a sub-model takes pixels: by its main input, or by its class's name."""
+    return module.main_input_name == "pixel_values" or "Vision" in type(module).__name__
+
+
+def _above(module: Any, others: list[Any]) -> list[Any]:
+    return [
+        other
+        for other in others
+        if other is not module and any(part is module for part in other.modules())
+    ]

@@ -1,0 +1,125 @@
+"""Where code stands: the library function that ran, and the Python path that led to it.
+
+Frames and code objects become short keys while recording; files are read and text is made only
+when the recording closes.
+"""
+
+from __future__ import annotations
+
+import inspect
+import itertools
+import linecache
+import sysconfig
+from pathlib import Path
+from types import CodeType, FrameType
+from typing import Any, Final
+
+_LAB: Final = str(Path(__file__).parent)
+# The lab's own frames say nothing about the library; the demo is a user of it like any other.
+_OWN_ROOMS: Final = (
+    f"{_LAB}/instrument/",
+    f"{_LAB}/recorder.py",
+    f"{_LAB}/session.py",
+    f"{_LAB}/places.py",
+)
+# How the user's code was started: the same for every event, so left out of call paths.
+_STARTERS: Final = (
+    "IPython", "ipykernel", "tornado", "asyncio", "runpy", "_pytest", "pluggy", "pytest",
+    "nbclient", "importlib", "threading",
+)  # fmt: skip
+
+
+class Places:
+    """Interned source and stack keys of one recording."""
+
+    def __init__(self) -> None:
+        self._sources: dict[CodeType, str] = {}
+        self._stacks: dict[tuple[tuple[CodeType, int], ...], str] = {}
+        self._numbers = itertools.count(1)
+
+    def source(self, function: Any) -> str | None:
+        """Key of the function behind decorators and wrappers; None for functions without code."""
+        code = getattr(inspect.unwrap(function), "__code__", None)
+        if not isinstance(code, CodeType):
+            return None
+        known = self._sources.get(code)
+        if known is None:
+            known = f"{relative_path(code.co_filename)}:{code.co_firstlineno}"
+            self._sources[code] = known
+        return known
+
+    def stack(self, frame: FrameType | None) -> str:
+        """Key of the call path that ends in this frame, the lab's own frames left out."""
+        path = []
+        while frame is not None:
+            if not frame.f_code.co_filename.startswith(_OWN_ROOMS):
+                path.append((frame.f_code, frame.f_lineno))
+            frame = frame.f_back
+        key = tuple(path)
+        known = self._stacks.get(key)
+        if known is None:
+            known = self._stacks[key] = f"stack-{next(self._numbers)}"
+        return known
+
+    def tables(self) -> dict[str, list[dict[str, Any]]]:
+        """Rows of `stacks` and `sources`; reads the source files."""
+        stacks = [
+            {"stack": name, "frames": [_describe(*step) for step in _worth_showing(path)]}
+            for path, name in self._stacks.items()
+        ]
+        sources = {}
+        for code, name in self._sources.items():
+            sources[name] = {
+                "source": name,
+                "function": code.co_qualname,
+                "first_line": code.co_firstlineno,
+                "text": _text(code),
+            }
+        return {"stacks": stacks, "sources": list(sources.values())}
+
+
+def relative_path(filename: str) -> str:
+    """Path from the package on; of a file outside packages the name alone, never its folder."""
+    path = Path(filename)
+    for name in ("purelib", "platlib", "stdlib"):
+        root = sysconfig.get_paths().get(name)
+        if root and path.is_relative_to(root):
+            return path.relative_to(root).as_posix()
+    for marker in ("site-packages", "dist-packages"):
+        if marker in path.parts:
+            return "/".join(path.parts[path.parts.index(marker) + 1 :])
+    if path.is_relative_to(_LAB):
+        return path.relative_to(Path(_LAB).parent).as_posix()
+    return _package_path(path)
+
+
+def _package_path(path: Path) -> str:
+    """A package that stands outside site-packages (editable, PYTHONPATH) keeps its own folders."""
+    parts = [path.name]
+    for folder in path.parents:
+        if not (folder / "__init__.py").exists():
+            break
+        parts.append(folder.name)
+    return "/".join(reversed(parts))
+
+
+def _worth_showing(path: tuple[tuple[CodeType, int], ...]) -> list[tuple[CodeType, int]]:
+    outermost_first = list(reversed(path))
+    last_starter = -1
+    for index, (code, _) in enumerate(outermost_first):
+        if relative_path(code.co_filename).split("/")[0].removesuffix(".py") in _STARTERS:
+            last_starter = index
+        elif last_starter >= 0 and index - last_starter > 3:
+            break
+    return outermost_first[last_starter + 1 :] or outermost_first
+
+
+def _describe(code: CodeType, line: int) -> str:
+    return f"{relative_path(code.co_filename)}:{line} {code.co_qualname}"
+
+
+def _text(code: CodeType) -> str | None:
+    lines = linecache.getlines(code.co_filename)
+    if not lines:
+        return None
+    return "".join(inspect.getblock(lines[code.co_firstlineno - 1 :]))

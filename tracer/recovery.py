@@ -1,0 +1,285 @@
+"""Where the rows of one table lie, and how they are read: Parquet, or streams of a recording.
+
+A recording writes each table as an Arrow stream of whole batches. After a kill the last batch may
+be torn: it is ignored, and spans that only have a start record come back as interrupted rows.
+Nothing here writes; storage.py decides which files make up a trace.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+import shutil
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from pathlib import Path
+from typing import IO, Any, Final, Protocol, TypeAlias
+
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.dataset as ds
+import pyarrow.parquet as pq
+
+from tracer.errors import TraceFormatError
+
+START_SCHEMA: Final = pa.schema(
+    [
+        ("seq", pa.int64()),
+        ("parent", pa.int64()),
+        ("call", pa.int64()),
+        ("stage", pa.string()),
+        ("name", pa.string()),
+        ("start_ns", pa.int64()),
+        ("thread", pa.string()),
+        ("rank", pa.int64()),
+        ("table", pa.string()),
+    ]
+)
+"""A start record: what is known of a span before it ends, and the table its row will go to."""
+
+# Rows handed on at a time: small enough for flat memory, large enough to hide the cost of a call.
+BATCH_ROWS: Final = 65_536
+# A row group is held in memory while it is written or read: bounded in rows and in bytes.
+_GROUP_ROWS: Final = 2 * BATCH_ROWS
+_GROUP_BYTES: Final = 32 * 2**20
+SORTED_ROWS: Final = 250_000
+_COPY_BYTES: Final = 2**20
+# Arrow ends a stream with a continuation marker and a length of zero.
+END_OF_STREAM: Final = b"\xff\xff\xff\xff\x00\x00\x00\x00"
+
+# One thread: a recording must not compete with the model for cores.
+_OPTIONS: Final = pa.ipc.IpcWriteOptions(compression="lz4", use_threads=False)
+_PARQUET: Final = ds.ParquetFileFormat(
+    # Without pre-buffering a scan holds one row group, not the compressed bytes of the whole file.
+    default_fragment_scan_options=ds.ParquetFragmentScanOptions(pre_buffer=False)
+)
+
+
+Target: TypeAlias = "Path | IO[bytes] | pa.NativeFile"
+
+
+class Content(Protocol):
+    """The rows of one table, wherever they lie."""
+
+    @property
+    def rows(self) -> int:
+        """Number of rows."""
+
+    def scanner(self, columns: Sequence[str], where: pc.Expression | None) -> ds.Scanner:
+        """A lazy pass over some columns of the rows that fulfil a condition."""
+
+    def write(self, target: Target) -> None:
+        """Write all rows as one Parquet file."""
+
+
+def encode(batch: pa.RecordBatch) -> pa.Buffer:
+    """One batch as the bytes that follow a stream's schema, compressed."""
+    sink = pa.BufferOutputStream()
+    with pa.ipc.new_stream(sink, batch.schema, options=_OPTIONS) as writer:
+        writer.write_batch(batch)
+    whole = sink.getvalue()
+    start = batch.schema.serialize().size
+    return whole.slice(start, whole.size - start - len(END_OF_STREAM))
+
+
+def whole_batches(
+    source: Path | pa.Buffer, columns: Sequence[str] | None = None, *, is_checked: bool = True
+) -> Iterator[pa.RecordBatch]:
+    """Batches of a stream up to the first that is torn; asked columns that it lacks are left out.
+
+    With `is_checked` a stream made to point outside its own bytes ends the reading; a process
+    that reads what it wrote itself can do without.
+    """
+    # A torn or forged stream ends the reading: what came before is all that can be trusted.
+    with contextlib.suppress(pa.ArrowInvalid, OSError), _open_bytes(source) as data:
+        schema = pa.ipc.open_stream(data).schema
+        names = [name for name in schema.names if columns is None or name in columns]
+        # An empty selection would read every column: the first one then tells the row count.
+        fields = [schema.get_field_index(name) for name in names] or [0]
+        data.seek(0)
+        options = pa.ipc.IpcReadOptions(included_fields=fields)
+        for batch in pa.ipc.open_stream(data, options=options):
+            if is_checked:
+                batch.validate(full=True)
+            yield batch
+
+
+def _open_bytes(source: Path | pa.Buffer) -> pa.NativeFile:
+    return pa.OSFile(str(source)) if isinstance(source, Path) else pa.BufferReader(source)
+
+
+def conform(batch: pa.RecordBatch, schema: pa.Schema) -> pa.RecordBatch:
+    """The batch with exactly the columns of a schema; those it lacks become missing values."""
+    arrays = [
+        batch.column(field.name).cast(field.type)
+        if field.name in batch.schema.names
+        else pa.nulls(batch.num_rows, field.type)
+        for field in schema
+    ]
+    return pa.RecordBatch.from_arrays(arrays, schema=schema)
+
+
+@dataclasses.dataclass(frozen=True)
+class ParquetContent:
+    """A Parquet file on disk, inside a zip or in memory; opened anew by each reading."""
+
+    file: str
+    schema: pa.Schema
+    opener: Callable[[], pa.NativeFile]
+    rows: int
+
+    @classmethod
+    def checked(
+        cls, file: str, schema: pa.Schema, opener: Callable[[], pa.NativeFile]
+    ) -> ParquetContent:
+        """Read the footer, so that a damaged file is met when the trace is opened."""
+        try:
+            rows = _PARQUET.make_fragment(opener()).metadata.num_rows
+        except (pa.ArrowException, OSError) as error:
+            raise damaged(file, error) from error
+        return cls(file, schema, opener, rows)
+
+    def scanner(self, columns: Sequence[str], where: pc.Expression | None) -> ds.Scanner:
+        """Only the asked columns are read, and only row groups that can fulfil the condition."""
+        return _PARQUET.make_fragment(self.opener()).scanner(
+            schema=self.schema,
+            columns=list(columns),
+            filter=where,
+            batch_size=BATCH_ROWS,
+            batch_readahead=2,
+            fragment_readahead=1,
+        )
+
+    def write(self, target: Target) -> None:
+        """Copy the file byte by byte."""
+        source = self.opener()
+        with (
+            pa.OSFile(source) if isinstance(source, str) else source as opened,
+            target.open("wb")
+            if isinstance(target, Path)
+            else contextlib.nullcontext(target) as sink,
+        ):
+            shutil.copyfileobj(opened, sink, _COPY_BYTES)
+
+
+@dataclasses.dataclass(frozen=True)
+class StreamContent:
+    """Streams of a recording, read one after another, then rows that were never written."""
+
+    schema: pa.Schema
+    parts: tuple[Path | pa.Buffer, ...]
+    rows: int
+    extra: pa.Table | None = None
+    is_own: bool = False
+
+    def batches(self, columns: Sequence[str]) -> Iterator[pa.RecordBatch]:
+        """The asked columns of every whole batch."""
+        schema = pa.schema([self.schema.field(name) for name in columns])
+        for part in self.parts:
+            for batch in whole_batches(part, columns, is_checked=not self.is_own):
+                yield conform(batch, schema)
+        if self.extra is not None:
+            yield from self.extra.select(list(columns)).to_batches()
+
+    def scanner(self, columns: Sequence[str], where: pc.Expression | None) -> ds.Scanner:
+        """Every batch is read; a condition may name any column, so it costs reading all."""
+        names = list(columns) if where is None else self.schema.names
+        schema = pa.schema([self.schema.field(name) for name in names])
+        return ds.Scanner.from_batches(
+            self.batches(names), schema=schema, columns=list(columns), filter=where
+        )
+
+    def write(self, target: Target) -> None:
+        """Write the rows, sorted by seq where they are events and few enough to hold.
+
+        Spans are recorded when they end, so a call comes after what it encloses; only a table too
+        large to sort in memory keeps that order in its file.
+        """
+        batches = self.batches(self.schema.names)
+        if "seq" in self.schema.names and self.rows <= SORTED_ROWS:
+            table = pa.Table.from_batches(batches, schema=self.schema)
+            batches = iter(table.sort_by("seq").to_batches())
+        write_parquet(target, self.schema, batches)
+
+
+@dataclasses.dataclass(frozen=True)
+class TableContent:
+    """Rows held in memory as they are."""
+
+    table: pa.Table
+
+    @property
+    def rows(self) -> int:
+        """Number of rows."""
+        return int(self.table.num_rows)
+
+    def scanner(self, columns: Sequence[str], where: pc.Expression | None) -> ds.Scanner:
+        """A pass over the rows in memory."""
+        return ds.dataset(self.table).scanner(
+            columns=list(columns), filter=where, batch_size=BATCH_ROWS
+        )
+
+    def write(self, target: Target) -> None:
+        """Write the rows as they are."""
+        write_parquet(target, self.table.schema, self.table.to_batches())
+
+
+def recover(
+    journal: Path, schemas: dict[str, pa.Schema], event_tables: Sequence[str]
+) -> dict[str, Content]:
+    """Tables that a killed recording left behind, open spans among them."""
+    contents: dict[str, Content] = {}
+    starts = pa.Table.from_batches(
+        (conform(batch, START_SCHEMA) for batch in whole_batches(journal / "starts.arrows")),
+        schema=START_SCHEMA,
+    )
+    for name, schema in schemas.items():
+        stream = journal / f"{name}.arrows"
+        # Every table's first column tells its number of rows; of an event table it is seq.
+        first = [batch.column(0) for batch in whole_batches(stream, schema.names[:1])]
+        rows = sum(map(len, first))
+        extra = None
+        if name in event_tables:
+            extra = _open_spans(starts.filter(pc.field("table") == name), first, schema)
+            rows += extra.num_rows
+        if rows:
+            contents[name] = StreamContent(schema, (stream,), rows, extra)
+    return contents
+
+
+def _open_spans(starts: pa.Table, ended: list[pa.Array], schema: pa.Schema) -> pa.Table:
+    """Rows for the spans that have a start record and never ended."""
+    seqs = pa.chunked_array(ended, type=pa.int64())
+    still_open = starts.filter(pc.invert(pc.is_in(starts["seq"], value_set=seqs)))
+    rows = still_open.num_rows
+    columns: dict[str, Any] = {name: still_open[name] for name in still_open.column_names}
+    columns["status"] = pa.array(["interrupted"] * rows, pa.string())
+    arrays = [columns.get(field.name, pa.nulls(rows, field.type)) for field in schema]
+    return pa.table(arrays, schema=schema)
+
+
+def damaged(file: str, error: Exception) -> TraceFormatError:
+    """The one sentence for a file of a trace that can't be read."""
+    reason = str(error).splitlines()[0] if str(error) else type(error).__name__
+    return TraceFormatError(
+        f"{file} is damaged ({reason}); copy the trace again or record it anew."
+    )
+
+
+def write_parquet(target: Target, schema: pa.Schema, batches: Iterable[pa.RecordBatch]) -> None:
+    """Write batches as one Parquet file (zstd, dictionaries), one row group in memory at a time.
+
+    Raises:
+        OSError: The disk refused.
+    """
+    where = str(target) if isinstance(target, Path) else target
+    with pq.ParquetWriter(where, schema, compression="zstd") as writer:
+        waiting: list[pa.RecordBatch] = []
+        rows = size = 0
+        for batch in batches:
+            waiting.append(batch)
+            rows, size = rows + batch.num_rows, size + batch.nbytes
+            if rows >= _GROUP_ROWS or size >= _GROUP_BYTES:
+                writer.write_table(pa.Table.from_batches(waiting), row_group_size=_GROUP_ROWS)
+                waiting, rows, size = [], 0, 0
+        if waiting:
+            writer.write_table(pa.Table.from_batches(waiting), row_group_size=_GROUP_ROWS)

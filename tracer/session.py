@@ -1,0 +1,265 @@
+"""`record()` and `start()`: a recording from the user's side.
+
+Checks the options and the place to write before the user's code runs, attaches, and in the end
+detaches and hands over the trace.
+"""
+
+from __future__ import annotations
+
+import datetime
+import os
+import platform
+import sys
+import threading
+import time
+from importlib import metadata
+from pathlib import Path
+from types import TracebackType
+from typing import Any, Final, Literal
+
+from tracer.errors import SessionStateError, TracerError
+from tracer.instrument import calibration
+from tracer.instrument.installer import INSTALLER
+from tracer.instrument.targets import TARGETS
+from tracer.recorder import Options, Recorder
+from tracer.schema import SCHEMA_VERSION
+from tracer.storage import Journal
+from tracer.trace import Trace
+
+_DETAILS: Final = ("stages", "layers", "modules")
+_PACKAGES: Final = (
+    "tracer-lab", "torch", "transformers", "accelerate", "tokenizers", "safetensors",
+    "qwen-vl-utils", "huggingface-hub",
+)  # fmt: skip
+
+
+class Recording:
+    """One recording: a context manager, or begun by `start()` and ended by `stop()`."""
+
+    def __init__(
+        self,
+        path: str | os.PathLike[str] | None,
+        options: Options,
+        *,
+        if_exists: Literal["error", "replace", "number"] = "error",
+        strict: bool = False,
+    ) -> None:
+        _check(options)
+        self._journal = Journal(None if path is None else Path(path), if_exists=if_exists)
+        self._options = options
+        self._strict = strict
+        self._recorder: Recorder | None = None
+        self._trace: Trace | None = None
+        self._began: datetime.datetime | None = None
+
+    @property
+    def path(self) -> Path | None:
+        """The trace's folder, with its number where one was added; None when kept in memory."""
+        return self._journal.folder
+
+    @property
+    def trace(self) -> Trace:
+        """The finished trace.
+
+        Raises:
+            SessionStateError: the recording is still on.
+        """
+        if self._trace is None:
+            raise SessionStateError(
+                "the recording is not over, so it has no trace yet; leave the block or call stop()"
+            )
+        return self._trace
+
+    def begin(self) -> Recording:
+        """Attach and record.
+
+        Raises:
+            SessionStateError: it was begun before; a recording is used once.
+        """
+        if self._began is not None:
+            raise SessionStateError(
+                "this recording was begun before and can't be used twice; call record() again"
+            )
+        self._began = datetime.datetime.now(datetime.timezone.utc)
+        rank = int(os.environ.get("RANK", "0"))
+        recorder = Recorder(self._journal, self._options, strict=self._strict, rank=rank)
+        recorder.notes["thread"] = threading.get_ident()
+        INSTALLER.subscribe(recorder)
+        self._recorder = recorder
+        return self
+
+    def stop(self) -> Trace:
+        """End the recording: detach, write the trace, give it back. Again gives the same trace."""
+        return self._end("completed")
+
+    def _end(self, how: str) -> Trace:
+        if self._trace is not None:
+            return self._trace
+        recorder = self._recorder
+        if recorder is None or self._began is None:
+            raise SessionStateError("this recording was never begun; use it in a with statement")
+        try:
+            wall_ns = recorder.clock() - recorder.origin
+            recorder.finish()
+        finally:
+            INSTALLER.unsubscribe(recorder)
+        recorder.end()
+        self._trace = Trace(self._journal.close(self._manifest(recorder, how, wall_ns)))
+        return self._trace
+
+    def _manifest(self, recorder: Recorder, how: str, wall_ns: int) -> dict[str, Any]:
+        options = self._options
+        return {
+            "schema_version": SCHEMA_VERSION,
+            "state": "complete",
+            "ended": how,
+            "versions": _versions(),
+            "machine": _machine(),
+            "started": self._began.isoformat() if self._began else None,
+            "clock": {"wall_ns": time.time_ns(), "monotonic_ns": recorder.clock()},
+            "duration_ns": wall_ns,
+            "options": {name: getattr(options, name) for name in Options.__slots__},
+            "rank": recorder.rank,
+            "targets": _targets(recorder),
+            "index_only": recorder.notes.get("index_only", {}),
+            "dropped": recorder.dropped,
+            "recorder": calibration.cost(recorder, wall_ns),
+        }
+
+    def __enter__(self) -> Recording:
+        return self.begin()
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        self._end("completed" if kind is None else f"{kind.__name__}: {error}")
+
+    def __repr__(self) -> str:
+        if self._trace is not None:
+            return f"<recording, ended: {self._trace!r}>"
+        if self._began is None:
+            return "<recording, not begun>"
+        return f"<recording since {self._began.astimezone():%H:%M:%S}; stop() ends it>"
+
+    def _repr_html_(self) -> str:
+        colour = "#0072b2" if self._trace is not None else "#d55e00"
+        text = repr(self).strip("<>").replace("<", "&lt;").replace(">", "&gt;")
+        return (
+            f'<span style="border:1px solid {colour};color:{colour};border-radius:4px;'
+            f'padding:1px 8px">&#9679; {text}</span>'
+        )
+
+
+def record(
+    path: str | os.PathLike[str] | None = None,
+    *,
+    detail: Literal["stages", "layers", "modules"] = "layers",
+    effects: bool = True,
+    top_k: int = 10,
+    values: bool = False,
+    logits: bool = False,
+    verify_weights: bool = False,
+    layers: tuple[int, ...] | list[int] | None = None,
+    steps: tuple[int, ...] | list[int] | None = None,
+    redact_text: bool = False,
+    max_bytes: int | None = None,
+    if_exists: Literal["error", "replace", "number"] = "error",
+    strict: bool = False,
+) -> Recording:
+    """Record what the Hugging Face code in a `with` block does.
+
+    Args:
+        path: folder to write while recording; None keeps the trace in memory.
+        detail: `stages` no module hooks; `layers` the model, its sub-models, embeddings, layers
+            with attention and MLP, norm and head; `modules` every module.
+        effects: what each logits processor did at each step; not at detail `stages`.
+        top_k: candidates kept for each choice.
+        values: statistics of module outputs, read at once (on a GPU each is a synchronisation).
+        logits: the full raw logits of each step, in the model's dtype.
+        verify_weights: compare weights with their sources at the end of each load.
+        layers: numbers of the layers to hook; None for all.
+        steps: numbers of the steps whose modules are recorded; None for all.
+        redact_text: drop text, bytes, vocabulary strings and token ids; kinds and counts stay.
+        max_bytes: over it detail is given up, in the order logits, modules, candidates and
+            effects, cache layers.
+        if_exists: what to do when `path` holds a trace: error, replace it, or number this one.
+        strict: re-raise the lab's own failures instead of writing them as `faults` (for tests).
+
+    Raises:
+        StorageError: `path` can't be written; raised before the block runs.
+        TracerError: an option has a value that it can't have.
+    """
+    options = Options(
+        detail=detail,
+        effects=effects and detail != "stages",
+        top_k=top_k,
+        values=values,
+        logits=logits,
+        verify_weights=verify_weights,
+        layers=None if layers is None else tuple(layers),
+        steps=None if steps is None else tuple(steps),
+        redact_text=redact_text,
+        max_bytes=max_bytes,
+    )
+    return Recording(path, options, if_exists=if_exists, strict=strict)
+
+
+def start(path: str | os.PathLike[str] | None = None, **options: Any) -> Recording:
+    """Begin a recording that goes on across notebook cells, until its `stop()`.
+
+    Takes the options of `record()`.
+    """
+    return record(path, **options).begin()
+
+
+def _check(options: Options) -> None:
+    if options.detail not in _DETAILS:
+        raise TracerError(f"detail={options.detail!r} is none of {', '.join(_DETAILS)}")
+    if options.top_k < 0:
+        raise TracerError(f"top_k={options.top_k} is negative; 0 keeps no candidates")
+    if options.max_bytes is not None and options.max_bytes <= 0:
+        raise TracerError(f"max_bytes={options.max_bytes} leaves no room; None sets no limit")
+
+
+def _targets(recorder: Recorder) -> list[dict[str, Any]]:
+    """For the audit: which targets had to be seen, and how often each was."""
+    from tracer.instrument.installer import generation
+
+    return [
+        {
+            "target": target.name,
+            "expected": bool(target.follows and recorder.targets_seen.get(target.follows, 0)),
+            "seen": recorder.targets_seen.get(target.name, 0),
+        }
+        for target in TARGETS
+        if generation() in target.generations or not generation()
+    ]
+
+
+def _versions() -> dict[str, str | None]:
+    found: dict[str, str | None] = {"python": platform.python_version()}
+    for name in _PACKAGES:
+        try:
+            found[name] = metadata.version(name)
+        except metadata.PackageNotFoundError:
+            found[name] = None
+    loaded = sys.modules.get("transformers")
+    if loaded is not None:  # what ran, should another copy stand first on the path
+        found["transformers"] = loaded.__version__
+    return found
+
+
+def _machine() -> dict[str, Any]:
+    torch = sys.modules.get("torch")
+    return {
+        "system": platform.system(),
+        "release": platform.release(),
+        "processor": platform.machine(),
+        "cores": os.cpu_count(),
+        "host": platform.node(),
+        "torch_threads": torch.get_num_threads() if torch else None,
+        "cuda": bool(torch and torch.cuda.is_available()),
+    }

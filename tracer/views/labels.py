@@ -1,0 +1,98 @@
+"""Numbers as people read them: bytes, durations, counts, shapes, and columns of aligned text.
+
+Bytes are decimal (1 MB = 1,000,000 bytes), as model hubs and disks count them. Missing values
+become a dash, never 0. This module formats; it reads no trace and knows no table.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from typing import Any, Final
+
+MISSING: Final = "-"
+
+_BYTE_UNITS: Final = ((1e12, "TB"), (1e9, "GB"), (1e6, "MB"), (1e3, "kB"))
+_TIME_UNITS: Final = ((1e9, "s"), (1e6, "ms"), (1e3, "µs"))
+
+
+def is_missing(value: Any) -> bool:
+    """Whether a cell has no value: None, NaN or the missing value of pandas."""
+    # NaN differs from itself; comparing pandas.NA gives NA, which has no truth value.
+    return value is None or type(value).__name__ in {"NAType", "NaTType"} or value != value
+
+
+def bytes_label(value: Any) -> str:
+    """`999 B`, `16.6 GB`: three digits, decimal units."""
+    return MISSING if is_missing(value) else _scaled(float(value), _BYTE_UNITS, "B")
+
+
+def duration_label(nanoseconds: Any) -> str:
+    """`850 ns`, `2.30 µs`, `61.0 ms`, `1.50 s`, `2 min 05 s`."""
+    if is_missing(nanoseconds):
+        return MISSING
+    seconds = float(nanoseconds) / 1e9
+    if abs(seconds) < 99.95:
+        return _scaled(float(nanoseconds), _TIME_UNITS, "ns")
+    minutes, rest = divmod(round(seconds), 60)
+    if minutes < 60:
+        return f"{minutes} min {rest:02d} s"
+    hours, minutes = divmod(minutes, 60)
+    return f"{hours:,} h {minutes:02d} min"
+
+
+def _scaled(value: float, units: Sequence[tuple[float, str]], smallest: str) -> str:
+    for size, unit in units:
+        # 999.5 of the unit below would round to 1000: it belongs to this one.
+        if abs(value) >= size * 0.9995:
+            scaled = value / size
+            digits = 2 if abs(scaled) < 9.995 else 1 if abs(scaled) < 99.95 else 0
+            return f"{scaled:,.{digits}f} {unit}"
+    return f"{value:,.0f} {smallest}"
+
+
+def count_label(value: Any) -> str:
+    """`8,292,166,656`."""
+    return MISSING if is_missing(value) else f"{int(value):,}"
+
+
+def share_label(part: Any, whole: Any) -> str:
+    """`3.1 %`; a dash where there is no whole."""
+    if is_missing(part) or is_missing(whole) or not whole:
+        return MISSING
+    return f"{100 * float(part) / float(whole):.1f} %"
+
+
+def shape_label(shape: Any) -> str:
+    """`1 × 3602 × 3584` from a list or its JSON text; `scalar` for no dimension."""
+    if is_missing(shape) if not isinstance(shape, list | tuple) else False:
+        return MISSING
+    sizes = json.loads(shape) if isinstance(shape, str) else shape
+    return " × ".join(str(size) for size in sizes) if sizes else "scalar"
+
+
+def plural(count: int, noun: str) -> str:
+    """`1 row`, `2,000 rows`."""
+    return f"{count:,} {noun}" if count == 1 else f"{count:,} {noun}s"
+
+
+def aligned(rows: Sequence[Sequence[str]], right: Sequence[int] = (), indent: str = "  ") -> str:
+    """Rows of cells as lines of text in columns.
+
+    Args:
+        rows: Cells as text; a row may be shorter than others.
+        right: Columns set to the right: numbers.
+        indent: Put before each line.
+    """
+    widths = [
+        max((len(row[column]) for row in rows if column < len(row)), default=0)
+        for column in range(max(map(len, rows), default=0))
+    ]
+    lines = []
+    for row in rows:
+        cells = [
+            cell.rjust(widths[column]) if column in right else cell.ljust(widths[column])
+            for column, cell in enumerate(row)
+        ]
+        lines.append((indent + "  ".join(cells)).rstrip())
+    return "\n".join(lines)
