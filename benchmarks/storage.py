@@ -20,7 +20,8 @@ from pathlib import Path
 import numpy as np
 import pyarrow as pa
 
-from tracer.storage import Journal, arrow_schema, open_store
+from tracer.journal import Journal
+from tracer.storage import arrow_schema, open_store
 from tracer.trace import open_trace
 from tracer.views.labels import aligned
 

@@ -13,9 +13,10 @@ PACKAGE = Path(__file__).resolve().parent.parent / "tracer"
 # The first pattern that fits a module's name decides.
 FLOORS = [
     ("ground", ["schema", "errors", "export.text"]),
-    ("files", ["checkpoint", "storage", "recovery", "views.labels", "audit*", "export*"]),
-    ("trace", ["trace"]),
-    ("recorder", ["recorder", "rows", "places"]),
+    ("files", ["clocks", "checkpoint", "folder", "storage", "recovery", "journal", "views.labels"]),
+    ("tables", ["audit*", "export*"]),
+    ("trace", ["summary", "scrubbing", "trace"]),
+    ("recorder", ["spans", "recorder", "rows", "places"]),
     ("instrument", ["instrument*"]),
     ("session", ["session"]),
     ("tools", ["verify", "inspection", "environment", "lab"]),
@@ -27,8 +28,8 @@ FLOORS = [
     ("demo", ["demo*"]),
     ("door", ["", "cli", "__main__"]),  # "" is tracer/__init__.py: public names, for users and cli
 ]
-REPLAY = ["schema", "errors", "storage", "recovery", "trace", "audit*", "export*", "analysis*"]
-REPLAY += ["views*", "explain*"]
+REPLAY = ["schema", "errors", "folder", "storage", "recovery", "journal", "trace", "summary"]
+REPLAY += ["scrubbing", "audit*", "export*", "analysis*", "views*", "explain*"]
 LIVE_PACKAGES = {"torch", "torchvision", "transformers", "accelerate", "tokenizers", "safetensors"}
 LIVE_PACKAGES |= {"qwen_vl_utils", "huggingface_hub"}
 LIVE = ["instrument*", "verify", "lab", "demo*", "environment", "widgets*"]

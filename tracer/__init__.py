@@ -17,6 +17,7 @@ if TYPE_CHECKING:
         StorageError,
         TraceFormatError,
         TracerError,
+        UnknownNameError,
     )
     from tracer.session import record, start
     from tracer.trace import Trace, open_trace, read_csv
@@ -31,6 +32,7 @@ __all__ = [
     "Trace",
     "TraceFormatError",
     "TracerError",
+    "UnknownNameError",
     "check",
     "open_trace",
     "read_csv",
@@ -47,6 +49,7 @@ _ROOMS: Final = {
         "StorageError",
         "TraceFormatError",
         "TracerError",
+        "UnknownNameError",
     ),
     "tracer.session": ("record", "start"),
     "tracer.trace": ("Trace", "open_trace", "read_csv"),

@@ -203,7 +203,7 @@ def _describe(relative: str, path: Path) -> FolderFile:
 
 
 def filesystem_of(path: str | os.PathLike[str]) -> str | None:
-    """Type of the file system that holds a path (ext4, nfs, ...); None where the system hides it."""
+    """Type of the file system that holds a path (ext4, nfs, ...); None where it is hidden."""
     mounts = Path("/proc/mounts")
     if not mounts.exists():
         return None

@@ -4,13 +4,14 @@ TracerError
 ├── SessionStateError   a recording started twice, stopped twice, or asked for its trace too early
 ├── TraceFormatError    a folder, zip or CSV folder that is no trace, or a newer one
 ├── StorageError        a place that can't be written: exists, is a file, no permission, no space
+├── UnknownNameError    a table or column that the schema does not have; a KeyError too
 ├── CheckpointError     a model folder or file that can't be read as one
 └── MissingPackageError a part of the lab that needs a package that is not installed
 """
 
 
 class TracerError(Exception):
-    """Whatever the lab itself refuses; the library's and the user's own errors are never wrapped."""
+    """What the lab itself refuses; the library's and the user's own errors are never wrapped."""
 
 
 class SessionStateError(TracerError):
@@ -23,6 +24,14 @@ class TraceFormatError(TracerError):
 
 class StorageError(TracerError):
     """A trace can't be written to the place that was asked for."""
+
+
+class UnknownNameError(TracerError, KeyError):
+    """A table or column that the schema does not have."""
+
+    def __str__(self) -> str:
+        """The message as it is; KeyError would put it in quotes."""
+        return str(self.args[0])
 
 
 class CheckpointError(TracerError):

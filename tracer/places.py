@@ -6,6 +6,7 @@ when the recording closes.
 
 from __future__ import annotations
 
+import functools
 import inspect
 import itertools
 import linecache
@@ -78,11 +79,13 @@ class Places:
         return {"stacks": stacks, "sources": list(sources.values())}
 
 
+@functools.cache
 def relative_path(filename: str) -> str:
     """Path from the package on; of a file outside packages the name alone, never its folder."""
     path = Path(filename)
+    roots = sysconfig.get_paths()
     for name in ("purelib", "platlib", "stdlib"):
-        root = sysconfig.get_paths().get(name)
+        root = roots.get(name)
         if root and path.is_relative_to(root):
             return path.relative_to(root).as_posix()
     for marker in ("site-packages", "dist-packages"):

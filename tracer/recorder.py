@@ -1,13 +1,12 @@
 """One recording's clock, sequence, span stacks and buffers, and its one error boundary.
 
 Knows no library: `instrument/` tells it what happened, in plain numbers and text, and it turns
-that into rows for the journal. Hot events (module calls) are seven integers in an array until they
+that into rows for the journal. Hot events (module calls) are seven integers in a list until they
 are drained between steps; everything else is a dict a row. Nothing here keeps a tensor.
 """
 
 from __future__ import annotations
 
-import array
 import dataclasses
 import itertools
 import threading
@@ -15,8 +14,7 @@ import time
 import traceback
 import weakref
 from collections import defaultdict
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from types import TracebackType
 from typing import Any, Final, Protocol
 
@@ -24,6 +22,7 @@ import pyarrow as pa
 
 from tracer import rows as row_forms
 from tracer.places import Places
+from tracer.spans import ACTIVE, Span, ThreadState
 
 RANK_SHIFT: Final = 40
 _FLUSH_NS: Final = 1_000_000_000
@@ -36,17 +35,19 @@ _DROP_ORDER: Final = (
     ("cache_layers",),
 )
 
-ACTIVE: Final[dict[int, ThreadState]] = {}
-"""Thread ident to the state whose outermost span is open there: what a hook looks up first."""
-
 
 class Sink(Protocol):
     """Where rows go: the part of a journal that the recorder uses."""
 
     @property
-    def bytes_written(self) -> int: ...
-    def append(self, table: str, batch: pa.RecordBatch) -> None: ...
-    def append_starts(self, batch: pa.RecordBatch) -> None: ...
+    def bytes_written(self) -> int:
+        """Bytes that rows have taken so far."""
+
+    def append(self, table: str, batch: pa.RecordBatch) -> None:
+        """Take rows of a table."""
+
+    def append_starts(self, batch: pa.RecordBatch) -> None:
+        """Take start records of open spans."""
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -63,162 +64,6 @@ class Options:
     steps: tuple[int, ...] | None = None
     redact_text: bool = False
     max_bytes: int | None = None
-
-
-@dataclasses.dataclass(slots=True)
-class Span:
-    """An open event. `start` is the raw clock; `columns` become the row's own columns."""
-
-    seq: int
-    parent: int
-    call: int
-    table: str
-    stage: str
-    name: str
-    start: int
-    outer_context: int
-    frames_below: int
-    recorder_ns_before: int
-    columns: dict[str, Any]
-
-
-class ThreadState:
-    """One thread's span stack inside one recording.
-
-    `frames` holds the module calls that are open, above the spans that are: a hook pushes and pops
-    there without looking at the spans. `context` says which call, step and stage hot rows belong
-    to.
-    """
-
-    __slots__ = (
-        "call",
-        "context",
-        "counts",
-        "frames",
-        "held",
-        "ident",
-        "load",
-        "muted",
-        "recorder",
-        "recorder_ns",
-        "rows",
-        "run",
-        "spans",
-        "thread",
-        "top",
-        "values",
-    )
-
-    def __init__(self, recorder: Recorder) -> None:
-        self.recorder = recorder
-        self.ident = threading.get_ident()
-        self.thread = threading.current_thread().name
-        self.spans: list[Span] = []
-        self.frames: list[tuple[int, int, int, int]] = []  # (seq, parent, slot, start)
-        self.top = -1
-        self.call = -1
-        self.context = 0
-        self.rows = array.array("q")
-        self.values: dict[int, tuple[float, float, float, int]] = {}
-        self.recorder_ns = 0
-        self.counts: dict[str, int] = {}
-        self.held: list[tuple[str, dict[str, Any]]] = []
-        self.muted = False
-        self.load: Any = None  # the innermost load of instrument/loading.py
-        self.run: Any = None  # the innermost generate() of instrument/generation.py
-
-    def open(self, table: str, stage: str, name: str, **columns: Any) -> Span:
-        """Open a span below what is open in this thread; the first one makes the state active."""
-        recorder = self.recorder
-        if not self.spans:
-            ACTIVE[self.ident] = self
-        seq = recorder.next_seq()
-        is_call = table == "calls"
-        span = Span(
-            seq,
-            self.top,
-            seq if is_call else self.call,
-            table,
-            stage,
-            name,
-            recorder.clock(),
-            self.context,
-            len(self.frames),
-            self.recorder_ns,
-            columns,
-        )
-        self.spans.append(span)
-        self.top = seq
-        if is_call:
-            self.call = seq
-            self.context = recorder.context(seq, -1, stage)
-            recorder.write_start(self, span)
-        return span
-
-    def close(self, span: Span, status: str = "ok", **columns: Any) -> None:
-        """Close a span; whatever is still open above it was interrupted and is written so."""
-        row = self.close_held(span, status, **columns)
-        if row is not None:
-            self.release(row)
-
-    def close_held(
-        self, span: Span, status: str = "ok", **columns: Any
-    ) -> tuple[str, dict[str, Any]] | None:
-        """Close a span whose row will be completed and then given to `release`."""
-        end = self.recorder.clock()
-        if not any(one is span for one in self.spans):
-            return None  # the recording ended first and wrote it as interrupted
-        while self.spans[-1] is not span:
-            self.release(self._finish(self.spans[-1], None, "interrupted"))
-        span.columns.update(columns)
-        row = self._finish(span, end, status)
-        self.held.append(row)
-        return row
-
-    def release(self, row: tuple[str, dict[str, Any]]) -> None:
-        """Write a held row."""
-        self.held = [other for other in self.held if other is not row]
-        self.recorder.add(*row)
-
-    def _finish(self, span: Span, end: int | None, status: str) -> tuple[str, dict[str, Any]]:
-        self.cut_frames(span.frames_below)
-        self.spans.pop()
-        self.top = span.parent
-        self.context = span.outer_context
-        if span.table == "calls":
-            self.call = self._enclosing_call()
-            span.columns["recorder_ns"] = self.recorder_ns - span.recorder_ns_before
-        if not self.spans and ACTIVE.get(self.ident) is self:
-            del ACTIVE[self.ident]
-        return span.table, self.recorder.event_row(self, span, end, status)
-
-    def _enclosing_call(self) -> int:
-        return next((span.seq for span in reversed(self.spans) if span.table == "calls"), -1)
-
-    def cut_frames(self, keep: int) -> None:
-        """Write module calls above `keep` as interrupted: their closing hook never fired."""
-        while len(self.frames) > keep:
-            seq, parent, slot, start = self.frames.pop()
-            signature = self.recorder.interrupted_signature(slot)
-            self.rows.extend((seq, parent, self.context, start, -1, slot, signature))
-            self.top = parent
-
-    def end_all(self) -> None:
-        """The recording ends while this thread is still inside a call."""
-        while self.spans:
-            self.release(self._finish(self.spans[-1], None, "interrupted"))
-        for row in list(self.held):
-            self.release(row)
-
-    @contextmanager
-    def own_work(self, name: str) -> Iterator[Span]:
-        """The recorder's own work, as a span that is taken out of the library's time."""
-        span = self.open("spans", "recorder", name)
-        try:
-            yield span
-        finally:
-            self.recorder_ns += self.recorder.clock() - span.start
-            self.close(span)
 
 
 class Guard:
@@ -425,7 +270,7 @@ class Recorder:
 
     def drain(self, state: ThreadState) -> None:
         """Turn a thread's hot rows into a batch of `modules`."""
-        hot, state.rows = state.rows, array.array("q")
+        hot, state.rows = state.rows, []
         values, state.values = state.values, {}
         if not hot or "modules" in self.dropped:
             return
@@ -441,7 +286,8 @@ class Recorder:
             if table not in self.dropped:
                 self.sink.append(table, row_forms.batch(table, rows, self.options.redact_text))
         self._last_flush = self.clock()
-        self._honour_limit()
+        if self.is_live:  # after the last rows there is nothing left to give up
+            self._honour_limit()
 
     def _honour_limit(self) -> None:
         limit = self.options.max_bytes

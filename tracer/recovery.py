@@ -19,7 +19,7 @@ import pyarrow.compute as pc
 import pyarrow.dataset as ds
 import pyarrow.parquet as pq
 
-from tracer.errors import TraceFormatError
+from tracer.folder import STARTS, damaged
 
 START_SCHEMA: Final = pa.schema(
     [
@@ -43,11 +43,6 @@ _GROUP_ROWS: Final = 2 * BATCH_ROWS
 _GROUP_BYTES: Final = 32 * 2**20
 SORTED_ROWS: Final = 250_000
 _COPY_BYTES: Final = 2**20
-# Arrow ends a stream with a continuation marker and a length of zero.
-END_OF_STREAM: Final = b"\xff\xff\xff\xff\x00\x00\x00\x00"
-
-# One thread: a recording must not compete with the model for cores.
-_OPTIONS: Final = pa.ipc.IpcWriteOptions(compression="lz4", use_threads=False)
 _PARQUET: Final = ds.ParquetFileFormat(
     # Without pre-buffering a scan holds one row group, not the compressed bytes of the whole file.
     default_fragment_scan_options=ds.ParquetFragmentScanOptions(pre_buffer=False)
@@ -71,16 +66,6 @@ class Content(Protocol):
         """Write all rows as one Parquet file."""
 
 
-def encode(batch: pa.RecordBatch) -> pa.Buffer:
-    """One batch as the bytes that follow a stream's schema, compressed."""
-    sink = pa.BufferOutputStream()
-    with pa.ipc.new_stream(sink, batch.schema, options=_OPTIONS) as writer:
-        writer.write_batch(batch)
-    whole = sink.getvalue()
-    start = batch.schema.serialize().size
-    return whole.slice(start, whole.size - start - len(END_OF_STREAM))
-
-
 def whole_batches(
     source: Path | pa.Buffer, columns: Sequence[str] | None = None, *, is_checked: bool = True
 ) -> Iterator[pa.RecordBatch]:
@@ -96,7 +81,8 @@ def whole_batches(
         # An empty selection would read every column: the first one then tells the row count.
         fields = [schema.get_field_index(name) for name in names] or [0]
         data.seek(0)
-        options = pa.ipc.IpcReadOptions(included_fields=fields)
+        # Batches are small: handing their columns to threads costs more than unpacking them.
+        options = pa.ipc.IpcReadOptions(included_fields=fields, use_threads=False)
         for batch in pa.ipc.open_stream(data, options=options):
             if is_checked:
                 batch.validate(full=True)
@@ -109,6 +95,8 @@ def _open_bytes(source: Path | pa.Buffer) -> pa.NativeFile:
 
 def conform(batch: pa.RecordBatch, schema: pa.Schema) -> pa.RecordBatch:
     """The batch with exactly the columns of a schema; those it lacks become missing values."""
+    if batch.schema.equals(schema):
+        return batch
     arrays = [
         batch.column(field.name).cast(field.type)
         if field.name in batch.schema.names
@@ -184,9 +172,13 @@ class StreamContent:
         """Every batch is read; a condition may name any column, so it costs reading all."""
         names = list(columns) if where is None else self.schema.names
         schema = pa.schema([self.schema.field(name) for name in names])
-        return ds.Scanner.from_batches(
-            self.batches(names), schema=schema, columns=list(columns), filter=where
+        # A scanner's cost is by the batch, and a recording writes many small ones.
+        joined = (
+            batch
+            for group in _groups(self.batches(names), BATCH_ROWS)
+            for batch in group.combine_chunks().to_batches()
         )
+        return ds.Scanner.from_batches(joined, schema=schema, columns=list(columns), filter=where)
 
     def write(self, target: Target) -> None:
         """Write the rows, sorted by seq where they are events and few enough to hold.
@@ -229,7 +221,7 @@ def recover(
     """Tables that a killed recording left behind, open spans among them."""
     contents: dict[str, Content] = {}
     starts = pa.Table.from_batches(
-        (conform(batch, START_SCHEMA) for batch in whole_batches(journal / "starts.arrows")),
+        (conform(batch, START_SCHEMA) for batch in whole_batches(journal / f"{STARTS}.arrows")),
         schema=START_SCHEMA,
     )
     for name, schema in schemas.items():
@@ -239,7 +231,7 @@ def recover(
         rows = sum(map(len, first))
         extra = None
         if name in event_tables:
-            extra = _open_spans(starts.filter(pc.field("table") == name), first, schema)
+            extra = _open_spans(starts.filter(pc.equal(starts["table"], name)), first, schema)
             rows += extra.num_rows
         if rows:
             contents[name] = StreamContent(schema, (stream,), rows, extra)
@@ -257,14 +249,6 @@ def _open_spans(starts: pa.Table, ended: list[pa.Array], schema: pa.Schema) -> p
     return pa.table(arrays, schema=schema)
 
 
-def damaged(file: str, error: Exception) -> TraceFormatError:
-    """The one sentence for a file of a trace that can't be read."""
-    reason = str(error).splitlines()[0] if str(error) else type(error).__name__
-    return TraceFormatError(
-        f"{file} is damaged ({reason}); copy the trace again or record it anew."
-    )
-
-
 def write_parquet(target: Target, schema: pa.Schema, batches: Iterable[pa.RecordBatch]) -> None:
     """Write batches as one Parquet file (zstd, dictionaries), one row group in memory at a time.
 
@@ -273,13 +257,19 @@ def write_parquet(target: Target, schema: pa.Schema, batches: Iterable[pa.Record
     """
     where = str(target) if isinstance(target, Path) else target
     with pq.ParquetWriter(where, schema, compression="zstd") as writer:
-        waiting: list[pa.RecordBatch] = []
-        rows = size = 0
-        for batch in batches:
-            waiting.append(batch)
-            rows, size = rows + batch.num_rows, size + batch.nbytes
-            if rows >= _GROUP_ROWS or size >= _GROUP_BYTES:
-                writer.write_table(pa.Table.from_batches(waiting), row_group_size=_GROUP_ROWS)
-                waiting, rows, size = [], 0, 0
-        if waiting:
-            writer.write_table(pa.Table.from_batches(waiting), row_group_size=_GROUP_ROWS)
+        for group in _groups(batches, _GROUP_ROWS):
+            writer.write_table(group, row_group_size=_GROUP_ROWS)
+
+
+def _groups(batches: Iterable[pa.RecordBatch], most_rows: int) -> Iterator[pa.Table]:
+    """Batches put together until they are many rows or bytes."""
+    waiting: list[pa.RecordBatch] = []
+    rows = size = 0
+    for batch in batches:
+        waiting.append(batch)
+        rows, size = rows + batch.num_rows, size + batch.nbytes
+        if rows >= most_rows or size >= _GROUP_BYTES:
+            yield pa.Table.from_batches(waiting)
+            waiting, rows, size = [], 0, 0
+    if waiting:
+        yield pa.Table.from_batches(waiting)

@@ -6,7 +6,6 @@ schema, no library, and keeps nothing.
 
 from __future__ import annotations
 
-import array
 import dataclasses
 import json
 from collections.abc import Iterable, Sequence
@@ -16,14 +15,17 @@ import numpy as np
 import pyarrow as pa
 
 from tracer.export.text import storable_text
+from tracer.recovery import START_SCHEMA
 from tracer.schema import PRIVATE_COLUMNS, TABLES
-from tracer.storage import START_SCHEMA, arrow_schema
+from tracer.storage import arrow_schema
 
 if TYPE_CHECKING:
-    from tracer.recorder import Recorder, Span
+    from tracer.recorder import Recorder
+    from tracer.spans import Span
 
 HOT_WIDTH: Final = 7
 """Integers a module call: seq, parent, context, start, duration (-1 none), slot, signature."""
+SLOT_PLACE: Final = 5
 
 
 @dataclasses.dataclass(slots=True)
@@ -110,12 +112,12 @@ def start_batch(spans: Iterable[tuple[Span, str]], origin: int, rank: int) -> pa
 
 def module_batch(
     recorder: Recorder,
-    hot: array.array[int],
+    hot: list[int],
     thread: str,
     values: dict[int, tuple[float, float, float, int]],
 ) -> pa.RecordBatch:
     """A thread's module calls as one batch of `modules`."""
-    numbers = np.frombuffer(hot, dtype=np.int64).reshape(-1, HOT_WIDTH)
+    numbers = np.array(hot, dtype=np.int64).reshape(-1, HOT_WIDTH)
     count = len(numbers)
     contexts = _lookup(recorder.contexts, numbers[:, 2], ("call", "step", "stage"))
     slots = _lookup(recorder.slots, numbers[:, 5], ("model", "path", "class_name", "source"))

@@ -166,6 +166,7 @@ _TABLES = (
         _integer("recomputed_ns", "Estimated share of prefill for those tokens", "estimated"),
         _json("finish", "Why each row ended: eos, length, stop string, other"),
         _integer("recorder_ns", "Recorder's own time inside the call"),
+        _integer("waited_ns", "Time that the thread was ready and waited for a processor"),
     ),
     _event(
         "spans",
@@ -589,5 +590,7 @@ PRIVATE_COLUMNS: Final[dict[str, frozenset[str]]] = {
     "choices": frozenset({"token_id", "text"}),
     "candidates": frozenset({"token_id", "text"}),
     "messages": frozenset({"text"}),
+    # The largest raw logit is the token that greedy decoding chooses.
+    "logits": frozenset({"values"}),
 }
 """Columns that hold what a user wrote or a model answered; redaction empties them."""

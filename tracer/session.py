@@ -21,9 +21,9 @@ from tracer.errors import SessionStateError, TracerError
 from tracer.instrument import calibration
 from tracer.instrument.installer import INSTALLER
 from tracer.instrument.targets import TARGETS
+from tracer.journal import Journal
 from tracer.recorder import Options, Recorder
 from tracer.schema import SCHEMA_VERSION
-from tracer.storage import Journal
 from tracer.trace import Trace
 
 _DETAILS: Final = ("stages", "layers", "modules")
@@ -80,7 +80,7 @@ class Recording:
             raise SessionStateError(
                 "this recording was begun before and can't be used twice; call record() again"
             )
-        self._began = datetime.datetime.now(datetime.timezone.utc)
+        self._began = datetime.datetime.now(datetime.UTC)
         rank = int(os.environ.get("RANK", "0"))
         recorder = Recorder(self._journal, self._options, strict=self._strict, rank=rank)
         recorder.notes["thread"] = threading.get_ident()

@@ -1,18 +1,14 @@
 """A trace for people: its tables as pandas frames, its story as text, its files for others.
 
-`Trace` puts pandas, the summary, the audit and the exports on top of a `Store`; it changes
-nothing and records nothing. Arrow (`Trace.arrow`) is the exact form: a frame shows the same cells
-with pandas' nullable types, and reals keep NaN and missing apart.
+`Trace` puts pandas, the audit and the exports on top of a `Store`; summary and scrubbing have rooms
+of their own. It changes nothing and records nothing. Arrow (`Trace.arrow`) is the exact form: a
+frame shows the same cells with pandas' nullable types, and reals keep NaN and missing apart.
 """
 
 from __future__ import annotations
 
-import collections
 import html
-import json
-import re
-import textwrap
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, Final
 
@@ -24,25 +20,19 @@ from tracer.audit import audit
 from tracer.export.csv import write_csv
 from tracer.export.csv_read import read_tables
 from tracer.export.parquet import write_parquet
-from tracer.export.text import visible_text
-from tracer.schema import EVENT_COLUMNS, EVENT_TABLES, PRIVATE_COLUMNS, STAGES, TABLES
-from tracer.storage import (
-    IfExists,
-    Journal,
-    Store,
-    Where,
-    arrow_schema,
-    condition,
-    open_store,
-    unknown_name,
-)
-from tracer.views.labels import aligned, bytes_label, count_label, duration_label, plural
+from tracer.folder import IfExists
+from tracer.schema import EVENT_COLUMNS, EVENT_TABLES, TABLES
+from tracer.scrubbing import scrubbed
+from tracer.storage import Store, Where, arrow_schema, condition, open_store, unknown_name
+from tracer.summary import summary_text
 
 EVENTS: Final = "events"
 _COMMON: Final = [column.name for column in EVENT_COLUMNS]
 _EVENTS_SCHEMA: Final = pa.schema(
     [*(arrow_schema("calls").field(name) for name in _COMMON), ("table", pa.string())]
 )
+# Rows of a table that is compared as a whole: some megabytes.
+_SMALL_ROWS: Final = 10_000
 _PANDAS_TYPES: Final = {
     pa.int64(): pd.Int64Dtype(),
     pa.bool_(): pd.BooleanDtype(),
@@ -184,11 +174,19 @@ class Trace:
         """Whether both have the same tables with the same cells and types; NaN equals NaN."""
         if self.tables != other.tables:
             return False
-        return all(
-            _equal_columns(self.arrow(table, [name])[name], other.arrow(table, [name])[name])
-            for table in self.tables
-            for name in TABLES[table].column_names
-        )
+        return all(self._has_equal(table, other) for table in self.tables)
+
+    def _has_equal(self, table: str, other: Trace) -> bool:
+        if self.rows(table) != other.rows(table):
+            return False
+        names = TABLES[table].column_names
+        # A small table is read at once; of a large one no more than a column is held.
+        is_small = self.rows(table) <= _SMALL_ROWS
+        for asked in [names] if is_small else [[name] for name in names]:
+            mine, theirs = self.arrow(table, asked), other.arrow(table, asked)
+            if not all(_equal_columns(mine[name], theirs[name]) for name in asked):
+                return False
+        return True
 
     def audit(self) -> pd.DataFrame:
         """Whether the trace is complete and true: check, verdict, expected, found, evidence."""
@@ -196,15 +194,8 @@ class Trace:
 
     def summary(self) -> str:
         """What happened, in some thirty lines of text; reads only the columns that it needs."""
-        parts = [
-            _ending(self),
-            _models(self),
-            _calls(self),
-            _stages(self),
-            _faults(self),
-            _row_counts(self),
-        ]
-        return "\n".join(visible_text(part) for part in parts if part)
+        rows = {table: self.rows(table) for table in self.tables}
+        return summary_text(self.read, self.manifest, rows)
 
     def scrub(self, paths: bool = True, host: bool = True, text: bool = True) -> Trace:
         """A copy for sharing, in memory; kinds, counts and numbers stay.
@@ -217,7 +208,7 @@ class Trace:
                 bytes, token ids, raw logits (their largest value is the token), messages,
                 tracebacks, and settings made of words.
         """
-        return _scrubbed(self.store, _PathHider() if paths else None, host, text)
+        return Trace(scrubbed(self.store, paths=paths, host=host, text=text))
 
     def _repr_html_(self) -> str:
         return f"<pre>{html.escape(self.summary())}</pre>"
@@ -238,278 +229,3 @@ def _equal_columns(left: pa.ChunkedArray, right: pa.ChunkedArray) -> bool:
             return False
         left, right = (pc.if_else(pc.is_nan(side), 0.0, side) for side in (left, right))
     return bool(left.equals(right))
-
-
-def _ending(trace: Trace) -> str:
-    """How the run ended, an interrupted one first of all, and how much was recorded."""
-    manifest = trace.manifest
-    state = manifest.get("state", "of unknown state")
-    lines = []
-    if state == "interrupted":
-        still_open = [("status", "==", "interrupted")]
-        spans = trace.arrow(EVENTS, ["duration_ns"], still_open)["duration_ns"].null_count
-        lines.append(
-            f"Trace interrupted: its recording never closed (killed, or still running); "
-            f"{plural(spans, 'open span')}."
-        )
-    else:
-        lines.append(f"Trace {state}.")
-    if manifest.get("ended"):
-        lines.append(f"How the run ended: {manifest['ended']}")
-    if manifest.get("storage_failure"):
-        lines.append(f"The disk refused while recording: {manifest['storage_failure']}")
-    rows = sum(trace.rows(table) for table in trace.tables)
-    lines.append(
-        f"{plural(trace.rows('calls'), 'call')}, {plural(trace.rows('models'), 'model')}, "
-        f"{plural(rows, 'row')} in {plural(len(trace.tables), 'table')}"
-    )
-    return "\n".join(lines)
-
-
-# More calls, models or faults than this are counted, not listed.
-_LISTED: Final = 6
-
-
-def _section(title: str, rows: list[list[str]], right: Sequence[int], total: int) -> str:
-    if not rows:
-        return ""
-    more = [[f"... and {total - len(rows):,} more"]] if total > len(rows) else []
-    return f"{title}\n{aligned(rows, right)}" + "".join(f"\n  {line[0]}" for line in more)
-
-
-def _models(trace: Trace) -> str:
-    columns = ["model", "class_name", "parameters", "size_bytes", "dtype", "attention"]
-    frame = trace.read("models", columns, limit=_LISTED)
-    rows = [
-        [
-            _cell(model.model),
-            _cell(model.class_name),
-            f"{count_label(model.parameters)} parameters",
-            bytes_label(model.size_bytes),
-            _cell(model.dtype),
-            _cell(model.attention),
-        ]
-        for model in frame.itertuples()
-    ]
-    return _section("Models", rows, (2, 3), trace.rows("models"))
-
-
-def _calls(trace: Trace) -> str:
-    columns = ["seq", "name", "model", "duration_ns", "status", "finish"]
-    frame = trace.read("calls", columns, [("parent", "==", -1)]).sort_values("seq")
-    rows = [
-        [
-            f"#{call.seq}",
-            _cell(call.name),
-            _cell(call.model),
-            duration_label(call.duration_ns),
-            _cell(call.status),
-            "" if pd.isna(call.finish) else f"finish {_cell(call.finish)}",
-        ]
-        for call in frame.head(_LISTED).itertuples()
-    ]
-    return _section("Calls of the user", rows, (3,), len(frame))
-
-
-def _stages(trace: Trace) -> str:
-    """Spans, steps and tensor loads by stage; inside a span of its own stage time counts once."""
-    columns = ["seq", "parent", "stage", "duration_ns"]
-    frame = pd.concat(
-        [trace.read(table, columns) for table in ("spans", "tensor_loads", "steps")],
-        ignore_index=True,
-    )
-    stage_of = frame.set_index("seq")["stage"]
-    outer = frame[frame["parent"].map(stage_of).fillna("") != frame["stage"]]
-    grouped = outer.groupby("stage")["duration_ns"].agg(["size", "sum"])
-    read = trace.read("tensor_loads", ["size_bytes"])["size_bytes"].sum()
-    rows = [
-        [
-            stage,
-            count_label(grouped.loc[stage, "size"]),
-            duration_label(grouped.loc[stage, "sum"]),
-            bytes_label(read) if stage == "tensor_load" else "",
-        ]
-        for stage in STAGES
-        if stage in grouped.index
-    ]
-    return _section("Stages (times of threads added up)", rows, (1, 2, 3), len(rows))
-
-
-def _faults(trace: Trace) -> str:
-    frame = trace.read("faults", ["target", "reason"])
-    counts = collections.Counter(
-        (_cell(fault.target), _cell(fault.reason)) for fault in frame.itertuples()
-    )
-    if not counts:
-        return "Faults: none recorded"
-    rows = [
-        [f"{count:,} x", target, textwrap.shorten(reason, 70)]
-        for (target, reason), count in counts.most_common(_LISTED)
-    ]
-    return _section("Faults: not observed, or failed", rows, (0,), len(counts))
-
-
-def _row_counts(trace: Trace) -> str:
-    # A no-break space keeps a table and its number on one line.
-    counts = ", ".join(f"{table}\u00a0{trace.rows(table):,}" for table in trace.tables)
-    lines = textwrap.wrap(counts or "none", 90)
-    return "Rows: " + "\n      ".join(lines).replace("\u00a0", " ")
-
-
-def _cell(value: Any) -> str:
-    return "-" if pd.isna(value) else " ".join(str(value).split())
-
-
-# Beyond what a recording redacts: the largest raw logit is the chosen token, and a traceback
-# quotes what it failed on.
-_HIDDEN: Final = {
-    **PRIVATE_COLUMNS,
-    "logits": frozenset({"values"}),
-    "faults": frozenset({"traceback"}),
-}
-_WORDY_SETTING: Final = (
-    r"text|prompt|string|words|message|conversation|template|image|video|input|bias|suppress|_ids$"
-)
-_HOST_WORDS: Final = frozenset(
-    ["host", "hostname", "node", "fqdn", "user", "username", "login", "uuid", "serial", "mac", "ip"]
-)
-_HOST_KEYS: Final = frozenset({"machine_id", "boot_id"})
-
-# Part of a path between two separators: no quote, bracket or control character.
-_PART: Final = r"""[^/\\\x00-\x1f"'<>|:;,()\[\]{}]+"""
-_PATH: Final = re.compile(
-    rf"""
-    (?P<folder>
-      (?<![\w.~/:>\\-]) (?:~\w*)? / (?:{_PART}/+)+   # /a/b/ and ~/a/, no https://a/b
-    | (?<=file:/)/ (?:/*{_PART}/+)+                    # file:///a/b/
-    | (?<!\w) [A-Za-z]: [\\/]+ (?:{_PART}[\\/]+)*      # on a drive of Windows
-    | (?<![\w\\]) \\{{2,}} {_PART}\\+ (?:{_PART}\\+)*   # on a server of Windows
-    )
-    (?P<last>[^/\\\s\x00-\x1f"'<>|;,()\[\]{{}}]*)
-    """,
-    re.VERBOSE,
-)
-_HOMES: Final = ("/home", "/users", "/documents and settings")
-
-
-class _PathHider:
-    """Replaces absolute paths; the same folder gets the same placeholder throughout a trace."""
-
-    def __init__(self) -> None:
-        self._numbers: dict[str, int] = {}
-
-    def hide(self, text: str) -> str:
-        return _PATH.sub(self._replacement, text)
-
-    def hide_json(self, text: str) -> str:
-        """JSON stays JSON: strings are changed as they are meant, not as they are written."""
-        try:
-            value = json.loads(text)
-        except (ValueError, RecursionError):
-            return self.hide(text)
-        hidden = self.hide_all(value)
-        return text if hidden == value else json.dumps(hidden, ensure_ascii=False)
-
-    def hide_all(self, value: Any) -> Any:
-        if isinstance(value, str):
-            return self.hide(value)
-        if isinstance(value, list):
-            return [self.hide_all(item) for item in value]
-        if isinstance(value, dict):
-            return {self.hide(str(key)): self.hide_all(item) for key, item in value.items()}
-        return value
-
-    def _replacement(self, match: re.Match[str]) -> str:
-        folder = re.sub(r"[\\/]+", "/", match["folder"]).rstrip("/")
-        number = self._numbers.setdefault(folder, len(self._numbers) + 1)
-        # The last part of a home folder is the user's name.
-        is_home = re.sub("^[a-z]:", "", folder.lower()) in _HOMES
-        return f"<path{number}>/{'home' if is_home else match['last']}"
-
-
-def _scrubbed(store: Store, paths: _PathHider | None, host: bool, text: bool) -> Trace:
-    # Paths first: a user's name that is masked inside of one would split it.
-    manifest = paths.hide_all(store.manifest) if paths else dict(store.manifest)
-    if host:
-        manifest = _without_host(manifest)
-    if text and isinstance(manifest.get("ended"), str):
-        # The kind of an exception stays; its message may quote what it failed on.
-        manifest["ended"] = manifest["ended"].split(":")[0]
-    done = {"paths": paths is not None, "host": host, "text": text}
-    manifest["scrubbed"] = [name for name, is_done in done.items() if is_done]
-    journal = Journal(None)
-    for table in store.tables():
-        for batch in store.batches(table):
-            journal.append(table, _scrub_batch(table, batch, paths, text))
-    scrubbed = journal.close(manifest)
-    scrubbed.manifest["state"] = store.manifest.get("state")
-    return Trace(scrubbed)
-
-
-def _scrub_batch(
-    table: str, batch: pa.RecordBatch, paths: _PathHider | None, text: bool
-) -> pa.RecordBatch:
-    hidden = _HIDDEN.get(table, frozenset()) if text else frozenset()
-    arrays = []
-    for column, array in zip(TABLES[table].columns, batch.columns, strict=True):
-        if column.name in hidden:
-            array = pa.nulls(len(array), array.type)
-        elif text and table == "chain" and column.name == "parameters":
-            array = _mapped(array, _numbers_only)
-        elif text and table == "settings" and column.name in ("asked", "effective"):
-            is_wordy = pc.match_substring_regex(batch["setting"], _WORDY_SETTING)
-            array = pc.if_else(is_wordy, pa.scalar(None, array.type), array)
-        if paths and column.kind in ("text", "json"):
-            array = _mapped(array, paths.hide_json if column.kind == "json" else paths.hide)
-        arrays.append(array)
-    return pa.RecordBatch.from_arrays(arrays, schema=batch.schema)
-
-
-def _mapped(array: pa.Array, change: Callable[[str], str]) -> pa.Array:
-    """Each distinct value is changed once."""
-    encoded = array.dictionary_encode()
-    values = pa.array([change(value) for value in encoded.dictionary.to_pylist()], array.type)
-    return values.take(encoded.indices)
-
-
-def _numbers_only(text: str) -> str:
-    """What a processor was made with, without words: a list of banned words is the user's text."""
-    try:
-        value = json.loads(text)
-    except (ValueError, RecursionError):
-        return "{}"
-    if not isinstance(value, dict):
-        return "{}"
-    return json.dumps({name: item for name, item in value.items() if _is_plain(item)})
-
-
-def _is_plain(value: Any) -> bool:
-    return value is None or isinstance(value, bool | int | float)
-
-
-def _without_host(manifest: dict[str, Any]) -> dict[str, Any]:
-    names: set[str] = set()
-
-    def is_host(key: str) -> bool:
-        words = set(re.split(r"[^a-z]+", key.lower()))
-        return key.lower() in _HOST_KEYS or not words.isdisjoint(_HOST_WORDS)
-
-    def drop(value: Any) -> Any:
-        if isinstance(value, list):
-            return [drop(item) for item in value]
-        if not isinstance(value, dict):
-            return value
-        names.update(v for k, v in value.items() if is_host(k) and isinstance(v, str) and v)
-        return {k: drop(v) for k, v in value.items() if not is_host(k)}
-
-    def mask(value: Any) -> Any:
-        if isinstance(value, str):
-            for name in names:
-                value = re.sub(rf"(?<!\w){re.escape(name)}(?!\w)", "<host>", value)
-            return value
-        if isinstance(value, list):
-            return [mask(item) for item in value]
-        return {k: mask(v) for k, v in value.items()} if isinstance(value, dict) else value
-
-    masked: dict[str, Any] = mask(drop(manifest))
-    return masked

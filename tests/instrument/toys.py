@@ -15,11 +15,12 @@ from tracer.demo import draw_scene
 from tracer.instrument import patching, reads
 from tracer.instrument.installer import INSTALLER
 from tracer.instrument.targets import TARGETS
-from tracer.recorder import ACTIVE
+from tracer.spans import ACTIVE
 
 MODELS: list[Any] = []
 """Models that fixtures built: their hooks are counted around every test."""
 
+_PYTHONS_OWN = {"__slotnames__", "__warningregistry__"}  # written by copying and by warning
 _OUR_CODE = patching.observed(len, lambda *_: None).__code__
 MESSAGES = [
     {"role": "system", "content": "You are a helpful assistant."},
@@ -66,11 +67,15 @@ def hook_count(model: Any) -> int:
     return sum(len(getattr(module, kind)) for module in model.modules() for kind in kinds)
 
 
-def _handlers() -> dict[str, list[Any]]:
-    # The root logger's handlers belong to pytest, which changes them between phases.
+def _handlers() -> list[str]:
+    """Loggers that hand their lines to the lab."""
     loggers = logging.root.manager.loggerDict.items()
-    found = {name: list(one.handlers) for name, one in loggers if isinstance(one, logging.Logger)}
-    return {name: handlers for name, handlers in found.items() if handlers}
+    return [
+        name
+        for name, one in loggers
+        if isinstance(one, logging.Logger)
+        and any(type(handler).__module__.startswith("tracer") for handler in one.handlers)
+    ]
 
 
 @dataclasses.dataclass
@@ -82,7 +87,7 @@ class World:
     global_hooks: int
     meta_path: list[Any]
     showwarning: Any
-    handlers: dict[str, list[Any]]
+    handlers: list[str]
 
     @classmethod
     def now(cls) -> "World":
@@ -104,8 +109,11 @@ class World:
             f"{getattr(owner, '__qualname__', owner.__name__)}.{name}"
             for key, (owner, now) in after.attributes.items()
             for name in now.keys() | self.attributes.get(key, (owner, now))[1].keys()
-            if is_ours(now.get(name))
-            or now.get(name) is not self.attributes.get(key, (owner, now))[1].get(name)
+            if name not in _PYTHONS_OWN
+            and (
+                is_ours(now.get(name))
+                or now.get(name) is not self.attributes.get(key, (owner, now))[1].get(name)
+            )
         ]
         for name in ("hooks", "global_hooks", "meta_path", "showwarning", "handlers"):
             mine, theirs = getattr(self, name), getattr(after, name)

@@ -4,13 +4,8 @@ from __future__ import annotations
 
 import pandas as pd
 
+from tracer.analysis.generation import call_or_last
 from tracer.trace import Trace
-
-
-def generate_calls(trace: Trace) -> pd.DataFrame:
-    """The calls of generate, in order."""
-    calls = trace.read("calls", where=[("kind", "==", "generate")])
-    return calls.sort_values("seq").reset_index(drop=True)
 
 
 def answer_tokens(trace: Trace, call: int | None = None) -> pd.DataFrame:
@@ -24,9 +19,7 @@ def answer_tokens(trace: Trace, call: int | None = None) -> pd.DataFrame:
         Columns step, row, token_id, text, probability, raw_rank, entropy, accepted, finish,
         cache_tokens, forward_ns, step_ns. Empty without a generate call.
     """
-    if call is None:
-        known = generate_calls(trace)["seq"]
-        call = -1 if known.empty else int(known.iloc[-1])
+    call = call_or_last(trace, call)
     choices = trace.read(
         "choices",
         columns=[

@@ -7,9 +7,10 @@ others. So a picture is seen once for six questions. Pixels equal the real proce
 """
 
 import random
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
+from typing import Any
 
 import numpy as np
 import torch
@@ -34,6 +35,7 @@ from tracer.demo.scenes import (
     GRIDS,
     MOVIE_GRIDS,
     PAIR_SHARES,
+    SHAPE_SHARES,
     UNIT,
     random_movie,
     random_scene,
@@ -44,7 +46,8 @@ from tracer.demo.words import Language
 
 IGNORED = -100  # a label that the loss leaves out
 PAD_BRANCH = -1
-KIND_SHARES = (0.5, 1.0, 1.0, 1.0, 1.0, 1.0, 1.4)  # of SCENE_KINDS; the last is the hardest
+# Longer answers teach more; the last kind is the hardest.
+KIND_SHARES = dict(zip(SCENE_KINDS, (2.0, 1.0, 1.0, 1.0, 1.0, 1.0, 1.5), strict=True))
 
 
 @dataclass
@@ -77,14 +80,31 @@ class Maker:
         self._tokenizer = tokenizer
         self._held_out = held_out
 
-    def pictures(self, rows: int, questions: int, shares: tuple[float, ...]) -> Batch:
-        """Make messages with one picture; `shares` are those of 0, 1, 2 and 3 shapes."""
+    def pictures(
+        self,
+        rows: int,
+        questions: int,
+        shares: tuple[float, ...] = SHAPE_SHARES,
+        kinds: Mapping[str, float] = KIND_SHARES,
+        languages: Sequence[Language] = LANGUAGES,
+    ) -> Batch:
+        """Make messages with one picture.
+
+        Args:
+            rows: how many.
+            questions: about each of them.
+            shares: how often a picture has 0, 1, 2 and 3 shapes.
+            kinds: how often a question is of each kind.
+            languages: to ask in.
+        """
         grid = self._chance.choice(GRIDS)
         examples = []
         for _ in range(rows):
             scene = random_scene(self._chance, self._held_out, shares)
-            kinds = ["describe", *self._chance.choices(SCENE_KINDS, KIND_SHARES, k=questions - 1)]
-            asked = [ask(scene, kind, self._language(), self._chance) for kind in kinds]
+            chosen = self._chance.choices(tuple(kinds), tuple(kinds.values()), k=questions)
+            asked = [
+                ask(scene, kind, self._chance.choice(languages), self._chance) for kind in chosen
+            ]
             examples.append(self._example((scene,), grid, asked))
         return assemble(examples, grid, self._tokenizer)
 
@@ -120,6 +140,14 @@ class Maker:
             asked = [small_talk(scene, self._language(), self._chance) for _ in range(questions)]
             examples.append(self._example((), (0, 0), asked))
         return assemble(examples, (0, 0), self._tokenizer)
+
+    def state(self) -> tuple[Any, ...]:
+        """Give the state of chance, to be restored later."""
+        return self._chance.getstate()
+
+    def restore(self, state: tuple[Any, ...]) -> None:
+        """Take a state that `state` gave."""
+        self._chance.setstate(state)
 
     def _language(self) -> Language:
         return self._chance.choice(LANGUAGES)

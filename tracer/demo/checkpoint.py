@@ -91,8 +91,7 @@ def published_config(ids: dict[str, int]) -> dict[str, Any]:
         "num_hidden_layers": 4,
         "num_key_value_heads": 2,
         "rms_norm_eps": 1e-06,
-        # Small, so that the slow angles, which mrope gives to columns, tell them apart.
-        "rope_theta": 20.0,
+        "rope_theta": 1000000.0,
         "sliding_window": 2048,
         "tie_word_embeddings": False,
         "torch_dtype": "bfloat16",

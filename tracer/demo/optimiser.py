@@ -38,6 +38,14 @@ class Muon:
             for matrix, change in zip(group, update, strict=True):
                 matrix.mul_(1 - size * self._decay).add_(change, alpha=-size)
 
+    def state(self) -> list[torch.Tensor]:
+        """Give the momenta, to be restored later."""
+        return list(self._velocity.values())
+
+    def restore(self, state: list[torch.Tensor]) -> None:
+        """Take momenta that `state` gave."""
+        self._velocity = dict(zip(self._velocity, state, strict=True))
+
 
 def _gradient(matrix: torch.nn.Parameter) -> torch.Tensor:
     return torch.zeros_like(matrix) if matrix.grad is None else matrix.grad

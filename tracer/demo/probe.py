@@ -1,8 +1,8 @@
 """A guide for the first half of training: what lies in each quarter, read off picture features.
 
-Linear readers on the vision tower's output, trained with it and thrown away: colour and form of
-each quarter, and the quarter that a feature belongs to. They teach the tower to see, and where,
-long before the text model asks. Used by `train` alone.
+Fixed directions stand for colours, forms and quarters. The vision tower learns to put what it sees
+along them, a good part of a feature's length, so that the text model finds it there early. The
+directions are thrown away afterwards. Used by `train` alone.
 """
 
 import torch
@@ -15,31 +15,32 @@ from tracer.demo.drawing import COLOURS, FORMS, PLACES
 NOTHING = 0  # class of an empty quarter
 
 
-class Probe(torch.nn.Module):
-    """Linear readers of colour, form and quarter."""
+class Probe:
+    """Fixed readers of colour, form and quarter."""
 
-    def __init__(self, width: int) -> None:
-        """Take the width of the features."""
-        super().__init__()
-        self.colour = torch.nn.Linear(width, len(COLOURS) + 1)
-        self.form = torch.nn.Linear(width, len(FORMS) + 1)
-        self.quarter = torch.nn.Linear(width, len(PLACES))
+    def __init__(self, width: int, seed: int) -> None:
+        """Take the width of the features, and a seed for the directions."""
+        generator = torch.Generator().manual_seed(seed)
+        random = torch.randn(width, width, generator=generator)
+        directions = torch.linalg.qr(random).Q  # (width, directions), at right angles
+        classes = (len(COLOURS) + 1, len(FORMS) + 1, len(PLACES))
+        self._readers = directions[:, : sum(classes)].split(classes, dim=1)
 
     def loss(self, batch: Batch, features: torch.Tensor) -> torch.Tensor:
         """Give how badly the features of single pictures tell what is where."""
         height, width = batch.grid[1] // MERGE, batch.grid[2] // MERGE
-        cells = features.view(len(batch.examples), height * width, -1)
+        cells = functional.rms_norm(features, features.shape[-1:])
+        cells = cells.view(len(batch.examples), height * width, -1)
+        colour, form, quarter = self._readers
         members = quarters(height, width)  # (places, cells)
         pooled = (members / members.sum(1, keepdim=True)) @ cells  # (rows, places, width)
         colours, forms = contents(batch)
         inside = members.sum(0) > 0
         wanted = members.argmax(0)[inside].expand(len(batch.examples), -1)
         return (
-            functional.cross_entropy(self.colour(pooled).flatten(0, 1), colours.flatten())
-            + functional.cross_entropy(self.form(pooled).flatten(0, 1), forms.flatten())
-            + functional.cross_entropy(
-                self.quarter(cells[:, inside]).flatten(0, 1), wanted.flatten()
-            )
+            functional.cross_entropy((pooled @ colour).flatten(0, 1), colours.flatten())
+            + functional.cross_entropy((pooled @ form).flatten(0, 1), forms.flatten())
+            + functional.cross_entropy((cells[:, inside] @ quarter).flatten(0, 1), wanted.flatten())
         )
 
 

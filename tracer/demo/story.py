@@ -6,19 +6,28 @@ Ordinary Hugging Face code inside `record()`; what comes after reads the trace a
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 
 from tqdm.auto import tqdm
 
 from tracer.analysis.answer import answer_text, answer_tokens
 from tracer.analysis.loading import slowest_tensors
 from tracer.demo import checkpoint_folder, draw_scene
+from tracer.export.text import visible_text
 from tracer.session import record
-from tracer.trace import Trace, stage_totals
+from tracer.summary import stage_totals
+from tracer.trace import Trace
+from tracer.views.labels import plural
 from tracer.views.tables import text_table
 
 SCENE = "red circle top left, blue star bottom right"
 QUESTION = "Describe this image."
+
+_TENSOR: Final = ["key", "shape", "size_bytes", "mapped", "read_ns", "cast_ns", "duration_ns"]
+_TOKEN: Final = [
+    "step", "token_id", "text", "probability", "raw_rank", "entropy", "cache_tokens", "forward_ns",
+    "step_ns", "finish",
+]  # fmt: skip
 
 
 def tell_story(folder: str | Path, *, progress: bool = False) -> str:
@@ -92,15 +101,18 @@ def _beside(target: Path) -> Path:
 
 
 def describe(trace: Trace) -> str:
-    """The story of a trace: summary, stages, slowest tensors, the answer, the audit."""
-    answers = answer_text(trace)
-    audit = trace.audit()[["verdict", "check", "found"]]
+    """The story of a trace: question and answer, stages, slowest tensors, tokens, audit."""
+    tensors = slowest_tensors(trace)[_TENSOR]
+    tokens = answer_tokens(trace)[_TOKEN]
+    audit = trace.audit()
+    broken = int((audit["verdict"] == "broken").sum())
     parts = [
-        f"Asked about a picture of: {SCENE}\n{QUESTION}\n" + "\n".join(answers.values()),
-        "Stages\n" + text_table(stage_totals(trace)),
-        "The ten slowest tensors\n"
-        + text_table(slowest_tensors(trace).drop(columns=["stored_dtype", "worker"])),
-        "The answer, token by token\n" + text_table(answer_tokens(trace).drop(columns=["row"])),
-        "Audit\n" + text_table(audit),
+        f"Picture   {SCENE}\nQuestion  {QUESTION}",
+        *[f"Answer    {visible_text(answer)}" for answer in answer_text(trace).values()],
+        "Stages (times of threads added up)\n" + text_table(stage_totals(trace.read)),
+        "The ten slowest tensors\n" + text_table(tensors),
+        "The answer, token by token\n" + text_table(tokens),
+        f"Audit: {plural(len(audit), 'check')}, {broken} broken\n"
+        + text_table(audit[["verdict", "check", "found"]]),
     ]
     return "\n\n".join(parts)

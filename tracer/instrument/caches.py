@@ -6,15 +6,12 @@ memory for tokens that have not come.
 
 from __future__ import annotations
 
-import array
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
-import numpy as np
-
 from tracer.instrument import measure
 from tracer.recorder import Recorder
-from tracer.rows import HOT_WIDTH
+from tracer.rows import HOT_WIDTH, SLOT_PLACE
 
 if TYPE_CHECKING:
     from tracer.instrument.run import Run
@@ -83,12 +80,11 @@ def _describe(layer: Any) -> dict[str, Any]:
     }
 
 
-def count_rotary(recorder: Recorder, rows: array.array[int], start: int) -> int:
+def count_rotary(recorder: Recorder, rows: list[int], start: int) -> int:
     """Calls of language-model rotary modules among the hot rows from `start` on."""
-    numbers = np.array(rows[start:], dtype=np.int64).reshape(-1, HOT_WIDTH)
-    rotary = [
+    rotary = {
         index
         for index, slot in enumerate(recorder.slots)
         if "Rotary" in slot.class_name and "Vision" not in slot.class_name
-    ]
-    return int(np.isin(numbers[:, 5], rotary).sum())
+    }
+    return sum(slot in rotary for slot in rows[start + SLOT_PLACE :: HOT_WIDTH])

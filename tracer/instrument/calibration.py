@@ -6,7 +6,8 @@ import statistics
 import sys
 from typing import Any, Final
 
-from tracer.recorder import ACTIVE, Options, Recorder
+from tracer.recorder import Options, Recorder
+from tracer.spans import ACTIVE
 
 _ROUNDS: Final = 5
 _CALLS: Final = 200
@@ -47,7 +48,7 @@ class _NoSink:
 
 
 def _module_call_ns() -> int:
-    from tracer.instrument.modules import _hook
+    from tracer.instrument.modules import hook_module
 
     torch = sys.modules["torch"]
     recorder = Recorder(_NoSink(), Options())
@@ -55,7 +56,7 @@ def _module_call_ns() -> int:
     before = ACTIVE.get(state.ident)
     span = state.open("spans", "recorder", "calibration")
     bare, hooked = torch.nn.Identity(), torch.nn.Identity()
-    handles = list(_hook(recorder, "calibration", "module", hooked))
+    handles = list(hook_module(recorder, "calibration", "module", hooked))
     tensor = torch.zeros(1)
     differences = []
     for _ in range(_ROUNDS):

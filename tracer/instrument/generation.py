@@ -6,13 +6,13 @@ call tells is in `generation_facts.py`.
 
 from __future__ import annotations
 
-from typing import Any, Final
+from typing import Final
 
 from tracer.instrument import generation_facts, modules
 from tracer.instrument.choices import Probe
 from tracer.instrument.run import Run
 from tracer.instrument.stages import Call, Observer, open_call, open_span
-from tracer.recorder import ThreadState
+from tracer.spans import ThreadState
 
 _FOLLOWED: Final = "_sample"
 """The decoding method whose choices are followed; it runs for greedy as well as for sampling."""
@@ -30,8 +30,7 @@ def generate(state: ThreadState, call: Call) -> Observer:
         model=recorder.models.of(model),
     )
     given = dict(call.kwargs)
-    if len(call.args) > 1:
-        given.setdefault("inputs", call.args[1])
+    given |= dict(zip(("inputs", "generation_config"), call.args[1:], strict=False))
     run = Run(state, span, model, given)
     outer, state.run = state.run, run
     outer_counts, state.counts = state.counts, {}

@@ -8,18 +8,11 @@ from __future__ import annotations
 
 import dataclasses
 import sys
-from typing import Any, Final
+from typing import Any
 
-from tracer.instrument import images, inputs, measure, modules, tokens
+from tracer.instrument import generation_settings, images, inputs, measure, modules, tokens
 from tracer.instrument.run import Run
 from tracer.instrument.vocabulary import TextAssembler
-
-_SAMPLING_ONLY: Final = frozenset(
-    {"temperature", "top_k", "top_p", "min_p", "typical_p", "epsilon_cutoff", "eta_cutoff"}
-)
-_BEAMS_ONLY: Final = frozenset({"length_penalty", "early_stopping", "num_beam_groups"})
-# Not settings of a generation: bookkeeping of the file itself.
-_NOT_SETTINGS: Final = frozenset({"transformers_version", "_from_model_config"})
 
 
 def tell_setup(run: Run, input_ids: Any, kwargs: dict[str, Any]) -> None:
@@ -28,6 +21,7 @@ def tell_setup(run: Run, input_ids: Any, kwargs: dict[str, Any]) -> None:
     run.prompt = input_ids.tolist()
     run.chosen = [[] for _ in run.prompt]
     run.finished = [False] * len(run.prompt)
+    run.own_config = run.model.generation_config.to_dict()
     run.is_greedy = not config.do_sample
     run.max_length = config.max_length
     run.stop_ids = _stop_ids(config)
@@ -38,7 +32,7 @@ def tell_setup(run: Run, input_ids: Any, kwargs: dict[str, Any]) -> None:
         run.assemblers = [TextAssembler(run.vocabulary) for _ in run.prompt]
     run.chain_length = len(kwargs["logits_processor"])
     _tell_call(run, config, kwargs)
-    _tell_settings(run, config)
+    generation_settings.tell(run, config)
     _tell_chain(run, "processor", kwargs["logits_processor"])
     _tell_chain(run, "criterion", kwargs["stopping_criteria"])
     _tell_inputs(run)
@@ -64,6 +58,7 @@ def _tell_call(run: Run, config: Any, kwargs: dict[str, Any]) -> None:
     returned = config.num_return_sequences or 1
     beams = config.num_beams or 1
     mode = "greedy" if run.is_greedy else "sampling"
+    stop_origin, _ = generation_settings.origin_of(run, "eos_token_id", config.eos_token_id)
     run.span.columns |= {
         "mode": f"{mode if run.mode == '_sample' else run.mode.strip('_')} ({run.mode})",
         "rows": len(run.prompt) // max(returned, beams),
@@ -74,10 +69,7 @@ def _tell_call(run: Run, config: Any, kwargs: dict[str, Any]) -> None:
         "cache_why": _cache_why(run, config, cache),
         "mask_origin": _mask_origin(run, config),
         "attended_pads": _attended_pads(run, config),
-        "stop_ids": [
-            {"id": one, "origin": _origin(run, "eos_token_id", config.eos_token_id)[0]}
-            for one in run.stop_ids
-        ],
+        "stop_ids": [{"id": one, "origin": stop_origin} for one in run.stop_ids],
         "grad_mode": modules.grad_mode(),
         "compiled": getattr(run.model, "_compiled_call", None) is not None,
         "rng_state": None
@@ -119,59 +111,6 @@ def _attended_pads(run: Run, config: Any) -> int | None:
         for ids, row in zip(run.prompt, mask.tolist(), strict=True)
         for token_id, seen in zip(ids, row, strict=False)
     )
-
-
-def _tell_settings(run: Run, config: Any) -> None:
-    effective = config.to_dict()
-    asked = {name for name in run.kwargs if name in effective}
-    for name, value in effective.items():
-        if name in _NOT_SETTINGS or (value is None and name not in asked):
-            continue
-        origin, given = _origin(run, name, value)
-        used, why = _use(run, config, name)
-        run.recorder.add_fact(
-            "settings",
-            run.span.seq,
-            run.span.seq,
-            model=run.name,
-            scope="generate",
-            setting=name,
-            asked=given,
-            effective=value,
-            origin=origin,
-            used=used,
-            why=why,
-        )
-
-
-def _origin(run: Run, name: str, value: Any) -> tuple[str, Any]:
-    """Where a value in force comes from, and what the user asked for (None when nothing)."""
-    if run.kwargs.get(name) is not None:
-        given = run.kwargs[name]
-        return ("call" if given == value else "derived"), given
-    passed = getattr(run.kwargs.get("generation_config"), name, None)
-    if passed is not None:
-        return ("config object" if passed == value else "derived"), passed
-    own = run.model.generation_config.to_dict().get(name)
-    if own is not None and own == value:
-        loaded: dict[str, Any] = run.recorder.notes.get("generation_configs", {}).get(run.name, {})
-        if not loaded:
-            return "model's generation_config", None
-        same = loaded.get(name) == own
-        return ("generation_config.json" if same else "model after load"), None
-    if own is not None or name in {"max_length", "min_length"}:
-        return "derived", None
-    return "library", None
-
-
-def _use(run: Run, config: Any, name: str) -> tuple[bool, str | None]:
-    if name in _SAMPLING_ONLY and run.is_greedy:
-        return False, "do_sample is off: the most likely token is taken"
-    if name in _BEAMS_ONLY and (config.num_beams or 1) == 1:
-        return False, "one beam only"
-    if name == "max_length" and config.max_new_tokens is not None:
-        return True, f"{len(run.prompt[0])} prompt + {config.max_new_tokens} new tokens"
-    return True, None
 
 
 def _tell_chain(run: Run, kind: str, parts: Any) -> None:

@@ -11,7 +11,8 @@ from pathlib import PurePath
 from typing import Any
 
 from tracer.instrument.stages import Call, Observer, open_span
-from tracer.recorder import Recorder, ThreadState
+from tracer.recorder import Recorder
+from tracer.spans import ThreadState
 
 
 @dataclasses.dataclass(slots=True)

@@ -10,12 +10,13 @@ import importlib.abc
 import importlib.machinery
 import sys
 import threading
+import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from types import ModuleType
 from typing import TYPE_CHECKING, Any, Final
 
-from tracer.recorder import ACTIVE, Span, ThreadState
+from tracer.spans import ACTIVE, Span, ThreadState
 
 if TYPE_CHECKING:
     from tracer.instrument.installer import Installer
@@ -62,6 +63,8 @@ class _ImportFinder(importlib.abc.MetaPathFinder):
         inside = threading.get_ident() in ACTIVE
         if not inside and fullname.partition(".")[0] not in WATCHED:
             return None
+        # Looking for the file belongs to the import: on a slow disk it is the larger part.
+        self._depth.search = (fullname, time.perf_counter_ns())
         for finder in sys.meta_path:
             find = getattr(finder, "find_spec", None)
             if finder is self or find is None:
@@ -99,7 +102,11 @@ class _ImportFinder(importlib.abc.MetaPathFinder):
                 return None
             state = recorder.thread_state()
         with state.recorder.guard("imports"):
-            return state, state.open("spans", "import", name, function=name)
+            span = state.open("spans", "import", name, function=name)
+            searched, started = getattr(self._depth, "search", ("", 0))
+            if searched == name:
+                span.start = started
+            return state, span
         return None
 
 

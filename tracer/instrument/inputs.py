@@ -13,7 +13,8 @@ from typing import Any
 from tracer.instrument import images, measure, tokens
 from tracer.instrument.prompts import Prompt
 from tracer.instrument.stages import Call, Observer, open_call, open_span
-from tracer.recorder import Recorder, Span, ThreadState
+from tracer.recorder import Recorder
+from tracer.spans import Span, ThreadState
 
 
 @dataclasses.dataclass(slots=True)
@@ -243,7 +244,8 @@ def output(state: ThreadState, call: Call) -> Observer:
     ids = call.argument(1, "token_ids" if call.target.attribute == "decode" else "sequences")
     span = _open(state, call)
     outcome = yield None
-    if span.table == "calls" or outcome.error is not None:
+    # A streamer decodes once a token inside generate(): the span is enough there.
+    if span.table == "calls" or outcome.error is not None or state.run is not None:
         state.close(span, outcome.status)
         return
     special = set(tokenizer.all_special_ids)

@@ -18,7 +18,8 @@ from typing import Any, Final
 from tracer.instrument import imports, messages, patching, reads
 from tracer.instrument.stages import Call, Observer, Outcome
 from tracer.instrument.targets import TARGETS, Target
-from tracer.recorder import ACTIVE, Recorder, ThreadState
+from tracer.recorder import Recorder
+from tracer.spans import ACTIVE, ThreadState
 
 
 class Observation:
@@ -38,7 +39,7 @@ class Observation:
         """Run the observer up to its yield; if it fails, the call goes on unobserved."""
         recorder, name = self._state.recorder, self._call.target.name
         recorder.targets_seen[name] += 1
-        with recorder.guard(name):
+        with self._state.own_time(), recorder.guard(name):
             observer = observe(self._state, self._call)
             changed = next(observer, None)
             if changed is not None:
@@ -53,7 +54,8 @@ class Observation:
             INSTALLER.inside.discard(self._reentry)
         if observer is None:
             return
-        with self._state.recorder.guard(self._call.target.name):
+        state, name = self._state, self._call.target.name
+        with state.own_time(), state.recorder.guard(name):
             try:
                 observer.send(Outcome(result, error))
             except StopIteration:
@@ -98,6 +100,8 @@ class Installer:
             self.recorders.remove(recorder)
 
     def _attach(self) -> None:
+        for target in TARGETS:
+            _observer(target.observe)  # now: later it would be an import inside an import
         self._undo = ExitStack()
         self._undo.callback(self._placed.clear)
         self._undo.enter_context(messages.listening(self))
@@ -143,7 +147,15 @@ class Installer:
         key = (id(owner), attribute)
         if key in self._placed:
             return
-        placed = self._placed[key] = patching.place(owner, attribute, begin)
+        attached = self._undo
+
+        def begin_attached(
+            function: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]
+        ) -> patching.Observation | None:
+            # A wrapper that a stranger kept must not wake up when a later recording attaches.
+            return begin(function, args, kwargs) if self._undo is attached else None
+
+        placed = self._placed[key] = patching.place(owner, attribute, begin_attached)
         self._undo.callback(self._take_away, placed)
 
     def on_detach(self, callback: Callable[[], object]) -> None:

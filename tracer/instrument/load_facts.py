@@ -7,42 +7,23 @@ files' contents (that is `verify.py`); an origin rests on what was seen to happe
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, Final
 
 from tracer import checkpoint
-from tracer.instrument import measure
+from tracer.instrument import measure, placements
 from tracer.instrument.reads import STORED_DTYPES, Load
 from tracer.instrument.targets import IGNORED_LOAD_ARGUMENTS
 
 _CONTROL: Final = ("dtype", "torch_dtype", "device_map", "attn_implementation")
 
 
-def named_tensors(model: Any) -> Iterator[tuple[str, Any]]:
-    """Every parameter and buffer by each of its names, tied ones included."""
-    yield from model.named_parameters(remove_duplicate=False)
-    yield from model.named_buffers(remove_duplicate=False)
-
-
-def _owner(model: Any, name: str) -> tuple[Any, str]:
-    path, _, leaf = name.rpartition(".")
-    return model.get_submodule(path), leaf
-
-
-def _kind(module: Any, leaf: str) -> tuple[str, bool]:
-    """Kind, and whether a state dict holds it."""
-    if leaf in module._parameters:
-        return "parameter", True
-    return "buffer", leaf not in module._non_persistent_buffers_set
-
-
 def tell_meta(load: Load, model: Any) -> None:
     """`meta_params`: the model as built, before any weight."""
     recorder = load.state.recorder
-    for name, tensor in named_tensors(model):
-        module, leaf = _owner(model, name)
-        kind, persistent = _kind(module, leaf)
+    for name, tensor in placements.named_tensors(model):
+        module, leaf = placements.owner_of(model, name)
+        kind, persistent = placements.kind_of(module, leaf)
         load.expected[name] = measure.shape_of(tensor)
         recorder.add_fact(
             "meta_params",
@@ -62,7 +43,7 @@ def tell_meta(load: Load, model: Any) -> None:
 
 
 def _planned_device(device_map: Any) -> str | None:
-    """Only a map that is one device says where a parameter goes before the library has resolved it."""
+    """Before the library has resolved a map, only one that is a single device says anything."""
     if device_map is None:
         return "cpu"
     return None if isinstance(device_map, dict) or device_map == "auto" else str(device_map)
@@ -72,7 +53,7 @@ def tell(load: Load, model: Any) -> None:
     """All tables of a load that ended well."""
     _tell_model(load, model)
     tell_files(load)
-    _describe_placements(load, model)
+    placements.describe(load, model)
     _tell_settings(load, model)
     generation = getattr(model, "generation_config", None)
     if generation is not None:
@@ -82,7 +63,7 @@ def tell(load: Load, model: Any) -> None:
 
 def _tell_model(load: Load, model: Any) -> None:
     config = model.config
-    unique = {id(tensor): tensor for _, tensor in named_tensors(model)}
+    unique = {id(tensor): tensor for _, tensor in placements.named_tensors(model)}
     parameters = {id(tensor): tensor for tensor in model.parameters()}
     folder = _folder(load)
     load.state.recorder.add_fact(
@@ -195,106 +176,6 @@ def _fate(load: Load, key: str, path: str) -> tuple[str, str]:
     if plan.param not in load.placed:
         return "skipped", f"read for {plan.param}, which was never set"
     return "loaded", f"set as {plan.param}"
-
-
-def write_placements(load: Load) -> None:
-    """Write `placements`, after a verification where one was asked for."""
-    for row in load.placement_rows:
-        load.state.recorder.add_fact("placements", load.call, load.call, **row)
-    load.placement_rows.clear()
-
-
-def _describe_placements(load: Load, model: Any) -> None:
-    sources: dict[str, list[str]] = {}
-    for key, planned in load.plans.items():
-        sources.setdefault(planned.param, []).append(key)
-    tied = dict(getattr(model, "all_tied_weights_keys", None) or {})
-    tensors = dict(named_tensors(model))
-    for name, tensor in tensors.items():
-        module, leaf = _owner(model, name)
-        kind, persistent = _kind(module, leaf)
-        keys = sources.get(name, [])
-        plan = load.plans.get(keys[0]) if keys else None
-        origin, because = _origin(load, name, tensor, tensors.get(tied.get(name, "")), persistent)
-        if origin == "checkpoint" and plan is not None and plan.operations:
-            origin, because = "converted", f"{len(keys)} tensors of the file went into it"
-        times = load.times.get(name)
-        stored = _stored_dtype(load, keys)
-        live = measure.dtype_name(tensor.dtype)
-        load.placement_rows.append(
-            dict(
-                model=load.model,
-                param=name,
-                kind=kind,
-                origin=origin,
-                because=because,
-                sources=keys or ([tied[name]] if origin == "tied" else []),
-                rule=_rule(name, keys, plan),
-                operations=plan.operations if plan else [],
-                shape=measure.shape_of(tensor),
-                expected_shape=load.expected.get(name),
-                matches=load.expected.get(name) == measure.shape_of(tensor),
-                stored_dtype=stored,
-                dtype=live,
-                dtype_why=_dtype_why(load, stored, live, origin),
-                device=str(tensor.device),
-                residence=_residence(module, tensor),
-                wait_ns=times.wait_ns if times else None,
-                convert_ns=times.convert_ns if times else None,
-                place_ns=times.place_ns if times else None,
-                verified="not compared",
-            )
-        )
-
-
-def _origin(load: Load, name: str, tensor: Any, tied_to: Any, persistent: bool) -> tuple[str, str]:
-    if tied_to is not None and tied_to is tensor and name not in load.placed:
-        return "tied", "the same storage as its source"
-    if name in load.placed and name not in load.mismatched:
-        return "checkpoint", "set from the file"
-    if tensor.device.type == "meta":
-        return "unwritten", "still on meta when the load ended"
-    before = load.before_fill.get(name)
-    if before is None:
-        return "unknown", "made outside the steps that the lab watches"
-    if before == (id(tensor), tensor._version):
-        return "unwritten", "memory was given to it and nothing wrote into it"
-    if persistent:
-        return "initialised", "in no file; written by the class's own initialisation"
-    return "rebuilt", "not part of any file; computed again by the class"
-
-
-def _rule(name: str, keys: list[str], plan: Any) -> str | None:
-    if plan is None or keys == [name]:
-        return None
-    return f"{plan.pattern or keys[0]} -> {name} ({plan.rule})"
-
-
-def _stored_dtype(load: Load, keys: list[str]) -> str | None:
-    for key in keys:
-        header = load.headers.get(load.file_of.get(key, ""))
-        if header is not None:
-            entry = header.tensors[key]
-            return STORED_DTYPES.get(entry.dtype, entry.dtype)
-    return None
-
-
-def _dtype_why(load: Load, stored: str | None, live: str | None, origin: str) -> str | None:
-    if live == load.dtype:
-        return load.dtype_why
-    if origin in {"rebuilt", "initialised"}:
-        return "made in this dtype by the class"
-    return "kept as stored" if stored == live else "kept in float32 by the class"
-
-
-def _residence(module: Any, tensor: Any) -> str:
-    if tensor.device.type != "meta":
-        return "resident"
-    weights = getattr(getattr(module, "_hf_hook", None), "weights_map", None)
-    if weights is None:
-        return "meta"
-    dataset = getattr(weights, "dataset", None)
-    return "offloaded_disk" if getattr(dataset, "index", None) else "offloaded_cpu"
 
 
 def _tell_settings(load: Load, model: Any) -> None:

@@ -14,21 +14,23 @@ from typing import Any
 
 from tracer import checkpoint
 from tracer.errors import CheckpointError
-from tracer.instrument import load_facts, measure, modules, reads, verification
+from tracer.instrument import load_facts, measure, modules, placements, reads, verification
 from tracer.instrument.stages import Call, Observer, open_call, open_span
-from tracer.recorder import Recorder, ThreadState
+from tracer.recorder import Recorder
+from tracer.spans import ThreadState
 
 
-def sample_memory(recorder: Recorder, stage: str, name: str) -> None:
+def sample_memory(state: ThreadState, stage: str, name: str) -> None:
     """One row of `memory`, at a boundary between stages."""
-    recorder.add_point(
-        "memory",
-        stage,
-        name,
-        **measure.process_memory(),
-        **measure.device_memory(),
-        disk_bytes=measure.disk_bytes(),
-    )
+    with state.own_work("memory sample"):
+        state.recorder.add_point(
+            "memory",
+            stage,
+            name,
+            **measure.process_memory(),
+            **measure.device_memory(),
+            disk_bytes=measure.disk_bytes(),
+        )
 
 
 def part_call(state: ThreadState, call: Call) -> Observer:
@@ -61,12 +63,12 @@ def model_call(state: ThreadState, call: Call) -> Observer:
     name = None if asked is None else os.fspath(asked)
     load = reads.Load(state, span.seq, name, dict(call.kwargs))
     outer, state.load = state.load, load
-    sample_memory(recorder, "resolve", "before the load")
+    sample_memory(state, "resolve", "before the load")
     outcome = yield None
     model = outcome.result[0] if isinstance(outcome.result, tuple) else outcome.result
     with state.own_work("facts of the load"):
         reads.write_reads(load, is_over=True)
-        sample_memory(recorder, "tensor_load", "after the load")
+        sample_memory(state, "tensor_load", "after the load")
         if outcome.error is None:
             load.model = recorder.models.of(model)
             with recorder.guard("placements"):
@@ -83,7 +85,7 @@ def model_call(state: ThreadState, call: Call) -> Observer:
     state.close(span, outcome.status, model=load.model)
     if outcome.error is None and recorder.options.verify_weights:
         verification.verify(load, model)
-    load_facts.write_placements(load)
+    placements.write(load)
     recorder.flush_if_due(state)
 
 
@@ -177,7 +179,6 @@ def _name_the_cause(recorder: Recorder, path: str) -> None:
 def weights(state: ThreadState, call: Call) -> Observer:
     """`convert_and_load_state_dict_in_model`: all reads, conversions and placements."""
     load = state.load
-    recorder = state.recorder
     state_dict = call.argument(1, "state_dict")
     if load is not None:
         with state.own_work("headers of the checkpoint"):
@@ -205,7 +206,7 @@ def weights(state: ThreadState, call: Call) -> Observer:
             "place_ns": sum(times.place_ns for times in totals),
         },
     )
-    sample_memory(recorder, "tensor_load", "after the weights")
+    sample_memory(state, "tensor_load", "after the weights")
 
 
 def _read_headers(load: reads.Load) -> None:
@@ -254,6 +255,6 @@ def _versions(model: Any, placed: Iterable[str]) -> dict[str, tuple[int, int]]:
     done = set(placed)
     return {
         name: (id(tensor), tensor._version)
-        for name, tensor in load_facts.named_tensors(model)
+        for name, tensor in placements.named_tensors(model)
         if name not in done and tensor.device.type != "meta"
     }

@@ -1,4 +1,4 @@
-"""Python warnings and library log lines become rows of `messages`; they still go where they went."""
+"""Warnings and library log lines become rows of `messages`; they still go where they went."""
 
 from __future__ import annotations
 

@@ -15,8 +15,9 @@ from tracer.instrument import measure, vision
 from tracer.instrument.installer import INSTALLER
 from tracer.instrument.stages import Call, Observer, open_call
 from tracer.instrument.targets import ROPE_INDEX_METHOD, ROTARY_FUNCTIONS
-from tracer.recorder import ACTIVE, Recorder, ThreadState
+from tracer.recorder import Recorder
 from tracer.rows import ModuleSlot, Signature, as_json
+from tracer.spans import ACTIVE, ThreadState
 
 Hook = Callable[..., None]
 _MODEL_CLASS: Final = "PreTrainedModel"
@@ -38,7 +39,7 @@ def meet(recorder: Recorder, model: Any) -> None:
         recorder.at_end.append(lambda: _remove(handles))
     vision.watch(recorder, model, handles)
     for path, module in selected(model, recorder.options.detail, recorder.options.layers):
-        handles.extend(_hook(recorder, name, path, module))
+        handles.extend(hook_module(recorder, name, path, module))
 
 
 def _remove(handles: list[Any]) -> None:
@@ -99,11 +100,12 @@ def _is_model(module: Any) -> bool:
     return any(base.__name__ == _MODEL_CLASS for base in type(module).__mro__)
 
 
-def _hook(recorder: Recorder, model: str, path: str, module: Any) -> Iterator[Any]:
+def hook_module(recorder: Recorder, model: str, path: str, module: Any) -> Iterator[Any]:
+    """Place the two hooks of a module; yields a handle for each, as it is placed."""
     slot = ModuleSlot(model, path, type(module).__name__)
     slot.source = recorder.places.source(type(module).forward)
     enter, leave = _hot_hooks(recorder, recorder.add_slot(slot))
-    yield module.register_forward_pre_hook(enter, with_kwargs=True)
+    yield module.register_forward_pre_hook(enter)
     yield module.register_forward_hook(leave, with_kwargs=True, always_call=True)
 
 
@@ -114,7 +116,7 @@ def _hot_hooks(recorder: Recorder, slot: int) -> tuple[Hook, Hook]:
     known: dict[Any, int] = {}
     keep_values = recorder.options.values
 
-    def enter(module: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
+    def enter(module: Any, args: tuple[Any, ...]) -> None:
         state = active.get(ident())
         if state is None or state.recorder is not recorder or state.muted:
             return
@@ -137,11 +139,11 @@ def _hot_hooks(recorder: Recorder, slot: int) -> tuple[Hook, Hook]:
             given = given if given.__class__ is tensor_class else _first(given, tensor_class)
             made = output if output.__class__ is tensor_class else _first(output, tensor_class)
             above = frames[-1][2] if frames else -1
-            key = (
-                above,
-                None if given is None else given.shape,
-                None if made is None else (made.shape, made.dtype),
-            )
+            # One flat key: hashing nested tuples would cost as much as the rest of the hook.
+            if given is None or made is None:
+                key: Any = (above, _shape(given), _shape(made))
+            else:
+                key = (above, given.shape, made.shape, made.dtype)
             signature = known.get(key)
             if signature is None:
                 signature = known[key] = _describe(recorder, given, made, output)
@@ -154,6 +156,10 @@ def _hot_hooks(recorder: Recorder, slot: int) -> tuple[Hook, Hook]:
                 raise
 
     return enter, leave
+
+
+def _shape(tensor: Any) -> Any:
+    return None if tensor is None else tensor.shape
 
 
 def _unwind(state: ThreadState, slot: int) -> bool:

@@ -20,7 +20,8 @@ class Observation(Protocol):
     args: tuple[Any, ...]
     kwargs: dict[str, Any]
 
-    def end(self, result: Any, error: BaseException | None) -> None: ...
+    def end(self, result: Any, error: BaseException | None) -> None:
+        """The call returned `result` or raised `error`."""
 
 
 Begin = Callable[[Callable[..., Any], tuple[Any, ...], dict[str, Any]], Observation | None]

@@ -5,8 +5,8 @@ from __future__ import annotations
 import dataclasses
 from typing import Any
 
-from tracer.instrument.stages import Call, Observer, open_call
-from tracer.recorder import ThreadState
+from tracer.instrument.stages import Call, Observer, open_call, open_span
+from tracer.spans import ThreadState
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -29,47 +29,43 @@ class Prompt:
 
 
 def template(state: ThreadState, call: Call) -> Observer:
-    """`apply_chat_template` of a processor or tokenizer."""
+    """`apply_chat_template` of a processor or tokenizer; prompts are told as they are rendered."""
     owner = call.args[0]
-    recorder = state.recorder
     span = open_call(state, call, f"{type(owner).__name__}.{call.target.attribute}", "template")
+    state.recorder.notes["template_origin"] = _template_origin(owner, call.kwargs)
     outcome = yield None
-    if outcome.error is None:
-        with state.own_work("segments of the prompt"), recorder.guard(call.target.name):
-            conversation = call.argument(1, "conversation")
-            _tell(state, span.seq, owner, conversation, call.kwargs, outcome.result)
     state.close(span, outcome.status)
 
 
-def _tell(
-    state: ThreadState,
-    event: int,
-    owner: Any,
-    conversation: Any,
-    kwargs: dict[str, Any],
-    result: Any,
-) -> None:
-    texts = [result] if isinstance(result, str) else result
-    if not isinstance(texts, list) or not all(isinstance(text, str) for text in texts):
-        return  # tokenized in the same call: the encoding inside it tells the tokens
-    conversations = [conversation] if isinstance(conversation[0], dict) else conversation
+def rendered(state: ThreadState, call: Call) -> Observer:
+    """`render_jinja_template`: conversations in, one text each out, before any tokenizing."""
+    span = open_span(state, call)
+    outcome = yield None
+    state.close(span, outcome.status)
+    conversations = call.argument(0, "conversations")
+    if outcome.error is None and conversations is not None:
+        with state.own_work("segments of the prompt"), state.recorder.guard(call.target.name):
+            _tell(state, conversations, outcome.result[0])
+
+
+def _tell(state: ThreadState, conversations: list[Any], texts: list[str]) -> None:
     recorder = state.recorder
     for row, (messages, text) in enumerate(zip(conversations, texts, strict=True)):
         prompt = Prompt(text, split(text, messages))
         recorder.notes.setdefault("prompts", {})[text] = prompt
         recorder.add_fact(
             "prompts",
-            event,
-            event,
+            state.top,
+            state.call,
             row=row,
             text=text,
-            template_origin=_template_origin(owner, kwargs),
+            template_origin=recorder.notes.get("template_origin"),
         )
         for segment in prompt.segments:
             recorder.add_fact(
                 "segments",
-                event,
-                event,
+                state.top,
+                state.call,
                 row=row,
                 text=text[segment.start : segment.end],
                 **dataclasses.asdict(segment),

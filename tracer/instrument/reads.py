@@ -16,7 +16,7 @@ from typing import Any
 from tracer.checkpoint import Header
 from tracer.instrument import measure
 from tracer.instrument.stages import Call, Observer
-from tracer.recorder import ThreadState
+from tracer.spans import ThreadState
 
 JOBS: dict[int, Load] = {}
 """Identity of a slice or tensor that a load will read, to that load."""

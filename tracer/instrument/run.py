@@ -14,7 +14,7 @@ from tracer.instrument import caches, choices, measure, tokens
 from tracer.instrument.inputs import Encoding
 from tracer.instrument.stages import Outcome
 from tracer.instrument.vocabulary import TextAssembler, Vocabulary
-from tracer.recorder import Span, ThreadState
+from tracer.spans import Span, ThreadState
 
 Row = tuple[str, dict[str, Any]]
 
@@ -67,6 +67,7 @@ class Run:
         self.is_greedy = True
         self.max_length: int | None = None
         self.chain_length = 1
+        self.own_config: dict[str, Any] = {}
 
     # Boundaries
 
@@ -169,9 +170,14 @@ class Run:
         step.own_ns += own_ns
         step.columns["processors_ns"] = end - start - own_ns
         if self.observes_choices and result is not None:
-            changed = bool(step.scores.after) or self.chain_length > 0
-            step.scores.final = result.detach().clone() if changed else step.scores.raw
+            step.scores.final = self._final_scores(step.scores, result)
             step.own_ns += self.recorder.clock() - end
+
+    def _final_scores(self, scores: choices.Scores, result: Any) -> Any:
+        """The scores chosen from, copied only where no copy of them exists yet."""
+        if scores.after:
+            return scores.after[-1][1]
+        return result.detach().clone() if self.chain_length else scores.raw
 
     def stopping_began(self, input_ids: Any) -> None:
         """The choice is made and stands at the end of the ids."""
@@ -233,9 +239,10 @@ class Run:
             "rotary_applications": self.state.counts.pop("rotary_applications", 0),
             "rotary_calls": self._rotary_calls(step),
         }
-        if last is not None:
-            length = len(self.prompt[0]) + step.number if self.prompt else None
-            columns["position_offset"] = None if length is None else last - (length - 1)
+        fed = columns.get("input_tokens")
+        if last is not None and fed is not None:
+            length = (columns.get("cache_tokens_before") or 0) + fed
+            columns["position_offset"] = last - (length - 1)
         columns["cache_bytes"] = caches.tell(self.recorder, self, step.number, self.last_cache)
         step.row[1].update(columns)
 

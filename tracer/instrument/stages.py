@@ -8,7 +8,7 @@ from collections.abc import Callable, Generator
 from typing import Any
 
 from tracer.instrument.targets import Target
-from tracer.recorder import Span, ThreadState
+from tracer.spans import Span, ThreadState
 
 Arguments = tuple[tuple[Any, ...], dict[str, Any]]
 

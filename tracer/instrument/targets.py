@@ -69,7 +69,9 @@ def _method(attribute: str, stage: str, follows: str | None = _LOAD) -> Target:
 
 
 def _from_pretrained(owner: str, stage: str) -> Target:
-    return Target(owner, "from_pretrained", "loading.part_call", stage, route="root")
+    return Target(
+        owner, "from_pretrained", "loading.part_call", stage, route="root", every_subclass=True
+    )
 
 
 def _part(owner: str, attribute: str, stage: str) -> Target:
@@ -92,7 +94,14 @@ TARGETS: Final[tuple[Target, ...]] = (
     _from_pretrained("transformers.processing_utils:ProcessorMixin", "processor"),
     _from_pretrained("transformers.image_processing_base:ImageProcessingMixin", "processor"),
     _from_pretrained("transformers.video_processing_utils:BaseVideoProcessor", "processor"),
-    Target(_PRETRAINED, "from_pretrained", "loading.model_call", "resolve", route="root"),
+    Target(
+        _PRETRAINED,
+        "from_pretrained",
+        "loading.model_call",
+        "resolve",
+        route="root",
+        every_subclass=True,
+    ),
     # From a name to files. `cached_files` is the one gate: `cached_file` calls it too.
     Target("transformers.utils.hub", "cached_files", "loading.resolved_files", "resolve"),
     Target(
@@ -216,8 +225,17 @@ TARGETS: Final[tuple[Target, ...]] = (
         route="root",
         every_subclass=True,
     ),
-    _part("transformers.processing_utils", "render_jinja_template", "template"),
-    _part("transformers.tokenization_utils_base", "render_jinja_template", "template"),
+    # Parses the template to tell its variables: most of a first call's time.
+    _part("transformers.processing_utils:ProcessorMixin", "_prepare_processor_kwargs", "template"),
+    Target(
+        "transformers.processing_utils", "render_jinja_template", "prompts.rendered", "template"
+    ),
+    Target(
+        "transformers.tokenization_utils_base",
+        "render_jinja_template",
+        "prompts.rendered",
+        "template",
+    ),
     Target("qwen_vl_utils.vision_process", "extract_vision_info", "images.found", "vision", "root"),
     Target("qwen_vl_utils.vision_process", "fetch_image", "images.fetched", "vision", "root"),
     Target("qwen_vl_utils.vision_process", "fetch_video", "images.fetched", "vision", "root"),

@@ -65,10 +65,9 @@ def tell(
     tokenizer: Any = None,
     positions: Sequence[Sequence[Sequence[int]]] | None = None,
 ) -> None:
-    """Write the tokens of a prompt.
+    """Write the tokens of a prompt, as facts of `event`.
 
-    Args:
-        positions: three-axis positions as axis, row, index; None where there is one axis only.
+    `positions` are three-axis positions as axis, row, index; None where there is one axis only.
     """
     tokenizer = tokenizer if encoding is None else encoding.tokenizer
     vocabulary = vocabulary_of(recorder, tokenizer)

@@ -9,7 +9,7 @@ from __future__ import annotations
 import sys
 from typing import Any
 
-from tracer.instrument.load_facts import named_tensors
+from tracer.instrument.placements import named_tensors
 from tracer.instrument.reads import Load
 
 

@@ -9,7 +9,8 @@ from __future__ import annotations
 import threading
 from typing import Any, Final
 
-from tracer.recorder import ACTIVE, Recorder
+from tracer.recorder import Recorder
+from tracer.spans import ACTIVE
 
 _MAIN_INPUT: Final = "main_input_name"
 

@@ -1,17 +1,62 @@
-"""Frames as tables for people: human units, few rows, bounded cells. Nothing is printed here."""
+"""Frames as tables for people: human units, few rows, bounded cells. Nothing is printed here.
+
+`text_table` is for terminals, `styled` for notebooks. A column's unit is the end of its name, as
+the schema has it; what the schema says of a column becomes the tooltip of its head.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import html
+import unicodedata
+from collections.abc import Callable, Sequence
 from typing import Any, Final
 
 import pandas as pd
 
 from tracer.export.text import visible_text
+from tracer.schema import TABLES, Column
 from tracer.views import labels
 
 _MOST_ROWS: Final = 200
 _WIDEST_CELL: Final = 48
+_LONGEST_TOOLTIP: Final = 600
+_NO_ROWS: Final = "(no rows)"
+_BOX: Final = "overflow-x:auto;max-height:32em;overflow-y:auto"
+# A cell's words keep the theme's colours; long ones may break, numbers may not.
+_CELL: Final = "padding:2px 10px;vertical-align:top;white-space:pre-wrap;text-align:"
+_NUMBER: Final = "padding:2px 10px;vertical-align:top;white-space:nowrap;text-align:"
+
+
+class StyledTable:
+    """A frame as a notebook shows it; `frame` is the frame itself, for computing.
+
+    Attributes:
+        frame: What was given, whole and unchanged.
+    """
+
+    def __init__(self, frame: pd.DataFrame, most: int = _MOST_ROWS) -> None:
+        self.frame = frame
+        self._most = most
+
+    def _repr_html_(self) -> str:
+        return _html(self.frame, self._most)
+
+    def __repr__(self) -> str:
+        return text_table(self.frame, self._most)
+
+
+def styled(frame: pd.DataFrame, most: int = _MOST_ROWS) -> StyledTable:
+    """A frame as a table for a notebook: units, few rows, bounded and escaped cells.
+
+    Args:
+        frame: Any frame with columns named as the schema does.
+        most: Rows shown; a last line says how many there are when some are left out.
+
+    Returns:
+        What a notebook shows as HTML and anything else as text. A column's head tells on hover
+        what it means and whether it was measured, derived or estimated.
+    """
+    return StyledTable(frame, most)
 
 
 def text_table(frame: pd.DataFrame, most: int = _MOST_ROWS) -> str:
@@ -22,27 +67,81 @@ def text_table(frame: pd.DataFrame, most: int = _MOST_ROWS) -> str:
         most: Rows shown; a last line says how many there are when some are left out.
     """
     if frame.empty:
-        return "  (no rows)"
-    shown = frame.head(most)
-    head = [_title(name) for name in shown.columns]
-    body = [
-        [_cell(name, value) for name, value in zip(shown.columns, row, strict=True)]
-        for row in shown.itertuples(index=False)
+        return f"  {_NO_ROWS}"
+    rows = [[_title(name) for name in frame.columns], *_cells(frame.head(most))]
+    lines = _aligned(rows, [_is_number(frame, place) for place in range(frame.shape[1])])
+    return "\n".join([*lines, *_left_out(frame, most)])
+
+
+def _html(frame: pd.DataFrame, most: int) -> str:
+    if frame.empty:
+        return f"<p>{_NO_ROWS}</p>"
+    sides = ["right" if _is_number(frame, place) else "left" for place in range(frame.shape[1])]
+    head = "".join(
+        f'<th style="text-align:{side};padding:2px 10px" title="{_tooltip(frame, name)}">'
+        f"{html.escape(_title(name))}</th>"
+        for name, side in zip(frame.columns, sides, strict=True)
+    )
+    body = "".join(
+        f"<tr>{''.join(map(_html_cell, row, sides))}</tr>" for row in _cells(frame.head(most))
+    )
+    after = "".join(f"<p>{line.strip()}</p>" for line in _left_out(frame, most))
+    table = f"<table><thead><tr>{head}</tr></thead><tbody>{body}</tbody></table>"
+    return f'<div style="{_BOX}">{table}{after}</div>'
+
+
+def _html_cell(text: str, side: str) -> str:
+    style = _NUMBER if side == "right" else _CELL
+    return f'<td style="{style}{side}">{html.escape(text)}</td>'
+
+
+def _tooltip(frame: pd.DataFrame, name: object) -> str:
+    """What the schema says of a column; of a name in many tables, the table most like the frame."""
+    shown = set(frame.columns)
+    likely = sorted(TABLES.values(), key=lambda table: -len(shown & set(table.column_names)))
+    meant = [column for table in likely for column in table.columns if column.name == name]
+    if not meant:
+        return html.escape(f"{name}: computed for this table"[:_LONGEST_TOOLTIP])
+    return html.escape(_sentence(meant[0]))
+
+
+def _sentence(column: Column) -> str:
+    unit = f", in {column.unit}" if column.unit else ""
+    return f"{column.name}: {column.meaning} ({column.provenance}{unit})"
+
+
+def _cells(frame: pd.DataFrame) -> list[list[str]]:
+    columns = [
+        [_cell(str(name), value) for value in frame.iloc[:, place]]
+        for place, name in enumerate(frame.columns)
     ]
-    right = [place for place, name in enumerate(shown.columns) if _is_number(shown[name], name)]
-    lines = labels.aligned([head, *body], right)
-    left_out = len(frame) - len(shown)
-    return lines if not left_out else f"{lines}\n  {len(shown):,} of {len(frame):,} rows"
+    return [list(row) for row in zip(*columns, strict=True)]
 
 
-def _title(name: str) -> str:
+def _left_out(frame: pd.DataFrame, most: int) -> list[str]:
+    shown = min(most, len(frame))
+    return [] if shown == len(frame) else [f"  {shown:,} of {len(frame):,} rows"]
+
+
+def _title(name: object) -> str:
+    title = str(name)
     for ending in ("_ns", "_bytes"):
-        name = name.removesuffix(ending)
-    return name.replace("_", " ")
+        title = title.removesuffix(ending)
+    return _bounded(visible_text(title.replace("_", " ")))
 
 
-def _is_number(column: pd.Series[Any], name: str) -> bool:
-    return name.endswith(("_ns", "_bytes")) or pd.api.types.is_numeric_dtype(column)
+def _is_number(frame: pd.DataFrame, place: int) -> bool:
+    column = frame.iloc[:, place]
+    is_plain = pd.api.types.is_numeric_dtype(column) and not pd.api.types.is_bool_dtype(column)
+    return is_plain or str(frame.columns[place]).endswith(("_ns", "_bytes"))
+
+
+def _cell(name: str, value: Any) -> str:
+    # A token's spaces and line feeds are part of it: quotes show where it begins and ends.
+    is_text = name in {"text", "vocab"} and isinstance(value, str)
+    text = repr(value) if is_text else _label(name)(value)
+    # One row is one line; what would move the cursor is written out.
+    return _bounded(visible_text(text).replace("\n", "\\n").replace("\t", "\\t"))
 
 
 def _label(name: str) -> Callable[[Any], str]:
@@ -58,14 +157,34 @@ def _label(name: str) -> Callable[[Any], str]:
 def _plain(value: Any) -> str:
     if labels.is_missing(value):
         return labels.MISSING
-    if isinstance(value, bool):
+    if pd.api.types.is_bool(value):
         return "yes" if value else "no"
-    if isinstance(value, float):
-        return f"{value:.4g}"
-    return str(value)
+    if pd.api.types.is_integer(value):
+        # Ids and positions, not amounts: a comma only helps from a million on.
+        return f"{value:,}" if abs(value) >= 1_000_000 else str(value)
+    return f"{value:.4g}" if pd.api.types.is_float(value) else str(value)
 
 
-def _cell(name: str, value: Any) -> str:
-    text = repr(value) if name == "text" and isinstance(value, str) else _label(name)(value)
-    text = visible_text(text)
+def _bounded(text: str) -> str:
     return text if len(text) <= _WIDEST_CELL else text[: _WIDEST_CELL - 1] + "…"
+
+
+def _aligned(rows: Sequence[Sequence[str]], is_right: Sequence[bool]) -> list[str]:
+    """Rows in columns, by the width that a terminal gives each character."""
+    widths = [max(map(_width, column)) for column in zip(*rows, strict=True)]
+    lines = []
+    for row in rows:
+        cells = []
+        for text, width, right in zip(row, widths, is_right, strict=True):
+            gap = " " * (width - _width(text))
+            cells.append(gap + text if right else text + gap)
+        lines.append(f"  {'  '.join(cells)}".rstrip())
+    return lines
+
+
+def _width(text: str) -> int:
+    # A Chinese character is two columns wide, an accent that joins the one before none.
+    return sum(
+        0 if unicodedata.combining(one) else 2 if unicodedata.east_asian_width(one) in "WF" else 1
+        for one in text
+    )

@@ -1,0 +1,1 @@
+"""What recording costs, measured as paired ratios in one run. Not part of the package."""

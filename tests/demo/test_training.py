@@ -1,0 +1,148 @@
+"""Promises of the training: pixels and logits of the library, and the same weights again."""
+
+import random
+
+import pytest
+import torch
+from transformers import AutoProcessor
+
+from tracer.demo import checkpoint_folder
+from tracer.demo.batches import Maker, to_patches
+from tracer.demo.checkpoint import new_model
+from tracer.demo.examples import draw
+from tracer.demo.optimiser import orthogonal
+from tracer.demo.probe import contents, quarters
+from tracer.demo.seeing_fast import answer_logits
+from tracer.demo.tokenizer import build_tokenizer
+from tracer.demo.train import Training, initialise, rate
+
+SORTS = ("pictures", "pairs", "movies", "texts")
+
+
+@pytest.fixture(scope="module")
+def tokenizer():
+    return build_tokenizer()
+
+
+@pytest.fixture(scope="module")
+def processor():
+    return AutoProcessor.from_pretrained(checkpoint_folder())
+
+
+@pytest.fixture(scope="module")
+def model():
+    made = new_model(seed=2).eval()
+    initialise(made, seed=2)
+    generator = torch.Generator().manual_seed(3)
+    for weight in made.parameters():  # no part may be silent, or it would not be compared
+        if weight.ndim > 1:
+            torch.nn.init.normal_(weight, std=0.08, generator=generator)
+    return made
+
+
+def library_inputs(processor, example, question):
+    """Give what the library makes of one message and its answer."""
+    drawn = draw(example)
+    sort = "video" if example.movie else "image"
+    content = [*({"type": sort} for _ in drawn), {"type": "text", "text": question.text}]
+    text = processor.apply_chat_template(
+        [{"role": "user", "content": content}], tokenize=False, add_generation_prompt=True
+    )
+    media = {}
+    if example.movie:
+        media["videos"] = drawn
+    elif drawn:
+        media["images"] = [frame for (frame,) in drawn]
+    text += f"{question.answer}<|im_end|>"
+    return processor(text=[text], return_tensors="pt", **media)
+
+
+@pytest.mark.parametrize("seed", range(3))
+@pytest.mark.parametrize("sort", SORTS)
+def test_a_batch_has_the_pixels_and_logits_of_the_library(sort, seed, model, tokenizer, processor):
+    batch = getattr(Maker(seed, tokenizer), sort)(rows=2, questions=2)
+    with torch.no_grad():
+        logits, labels, _ = answer_logits(model, batch, interval=1 / 12)
+    frames = batch.grid[0] * batch.pictures
+    done = 0
+    for row, example in enumerate(batch.examples):
+        for question in example.questions:
+            inputs = library_inputs(processor, example, question)
+            if frames:
+                ours = batch.patches[row * frames : (row + 1) * frames].flatten(0, 1)
+                theirs = inputs.get("pixel_values", inputs.get("pixel_values_videos"))
+                assert torch.equal(ours, theirs)
+            with torch.no_grad():
+                whole = model(**inputs).logits[0]
+            count = len(tokenizer.encode(question.answer).ids) + 1
+            torch.testing.assert_close(
+                logits[done : done + count], whole[-count - 1 : -1], atol=1e-4, rtol=1e-4
+            )
+            assert labels[done : done + count].tolist() == inputs["input_ids"][0, -count:].tolist()
+            done += count
+    assert done == len(labels)
+
+
+def test_a_picture_that_is_resized_still_has_the_pixels_of_the_library(processor):
+    chance = random.Random(0)
+    example = Maker(0, build_tokenizer()).pictures(rows=1, questions=1).examples[0]
+    for width, height in ((97, 120), (260, 180), (60, 90)):
+        size = (width + chance.randint(0, 5), height)
+        picture = draw(type(example)(example.pictures, None, size, 1, example.questions))[0][0]
+        theirs = processor.image_processor(images=[picture], return_tensors="pt")
+        _, rows, columns = theirs["image_grid_thw"][0].tolist()
+        ours = to_patches([picture], (columns * 14, rows * 14), 1)[0]
+        assert torch.equal(ours, theirs["pixel_values"])
+
+
+def test_questions_of_one_row_do_not_see_each_other(model, tokenizer):
+    batch = Maker(4, tokenizer).pictures(rows=1, questions=2)
+    first = batch.branches[0] == 1
+    counted = int((batch.labels[0][first] >= 0).sum())
+    with torch.no_grad():
+        before = answer_logits(model, batch)[0]
+        batch.tokens[0][first] = 0
+        after = answer_logits(model, batch)[0]
+    assert not torch.allclose(before[:counted], after[:counted])
+    assert torch.equal(before[counted:], after[counted:])
+
+
+def test_the_same_steps_give_the_same_weights_also_after_an_interruption(tmp_path):
+    torch.set_num_threads(1)
+    straight, broken, resumed = Training(4), Training(4), Training(4)
+    for _ in range(2):
+        straight.advance()
+    broken.advance()
+    broken.save(tmp_path / "state.pt")
+    resumed.resume(tmp_path / "state.pt")
+    resumed.advance()
+    for one, other in zip(straight.model.parameters(), resumed.model.parameters(), strict=True):
+        assert torch.equal(one, other)
+
+
+def test_the_step_size_rises_holds_and_falls_to_nothing():
+    sizes = [rate(step, 1400) for step in range(1401)]
+    assert sizes[0] < sizes[20] < sizes[39] == sizes[600] == 1.0
+    assert sizes[600] > sizes[1000] > sizes[1399] > sizes[1400] == 0.0
+
+
+def test_orthogonal_brings_singular_values_close_to_one():
+    generator = torch.Generator().manual_seed(0)
+    for shape in ((3, 16, 40), (2, 40, 16)):
+        values = torch.linalg.svdvals(orthogonal(torch.randn(shape, generator=generator)))
+        assert values.min() > 0.5
+        assert values.max() < 1.3
+
+
+def test_the_guide_is_told_what_lies_in_each_quarter(tokenizer):
+    batch = Maker(1, tokenizer).pictures(rows=8, questions=1)
+    colours, forms = contents(batch)
+    filled = [len(example.pictures[0].shapes) for example in batch.examples]
+    assert (colours > 0).sum(1).tolist() == (forms > 0).sum(1).tolist() == filled
+
+
+@pytest.mark.parametrize(("height", "width", "cells"), [(4, 4, 16), (3, 3, 4), (3, 4, 8)])
+def test_cells_in_the_middle_belong_to_no_quarter(height, width, cells):
+    members = quarters(height, width)
+    assert members.sum() == cells
+    assert members.sum(0).max() == 1

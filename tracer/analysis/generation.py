@@ -1,0 +1,91 @@
+"""Questions about a generate(): settings, time, cache and processors, each for one call.
+
+Every function takes the seq of a call, or None for the last generate of the trace; without such a
+call its frame is empty.
+"""
+
+from __future__ import annotations
+
+import pandas as pd
+
+from tracer.trace import Trace
+
+TIME_PARTS = ["prepare_ns", "forward_ns", "processors_ns", "select_ns", "stop_ns"]
+"""What a step's time is made of, in order."""
+
+
+def call_or_last(trace: Trace, call: int | None = None) -> int:
+    """The call asked for, else the last generate; -1, which no call has, where there is none."""
+    if call is not None:
+        return call
+    known = trace.read("calls", ["seq"], [("kind", "==", "generate")])["seq"]
+    return -1 if known.empty else int(known.max())
+
+
+def settings_in_force(trace: Trace, call: int | None = None) -> pd.DataFrame:
+    """Settings that someone chose, or that follow from such; the library's defaults left out.
+
+    Returns:
+        Columns setting, asked, effective, origin, used, why.
+    """
+    columns = ["setting", "asked", "effective", "origin", "used", "why"]
+    where = [("call", "==", call_or_last(trace, call)), ("scope", "==", "generate")]
+    settings = trace.read("settings", columns, where)
+    return settings[settings["origin"] != "library"].reset_index(drop=True)
+
+
+def time_split(trace: Trace, call: int | None = None) -> pd.DataFrame:
+    """Where the time of prefill and of decoding went, added up over the steps.
+
+    Returns:
+        One row a kind of step: kind, steps, input_tokens, the five parts of `TIME_PARTS`,
+        duration_ns, and step_ns (a step on average).
+    """
+    columns = ["kind", "step", "input_tokens", *TIME_PARTS, "duration_ns"]
+    steps = trace.read("steps", columns, [("call", "==", call_or_last(trace, call))])
+    grouped = steps.sort_values("step").groupby("kind", sort=False)
+    sums = grouped[["input_tokens", *TIME_PARTS, "duration_ns"]].sum(min_count=1)
+    sums.insert(0, "steps", grouped.size())
+    sums["step_ns"] = (sums["duration_ns"] / sums["steps"]).round().astype("Int64")
+    return sums.reset_index()
+
+
+def cache_account(trace: Trace, call: int | None = None) -> pd.DataFrame:
+    """Tokens, forwards and cache at the end: of n tokens generated the last is never cached.
+
+    Returns:
+        One row a sequence of the batch: row, prompt_tokens, generated_tokens, forwards,
+        cached_tokens, sequence_tokens, uncached_tokens (sequence less cached).
+    """
+    call = call_or_last(trace, call)
+    tokens = trace.read("tokens", ["row", "position", "origin"], [("call", "==", call)])
+    tokens = tokens[tokens["position"].notna()]
+    is_new = tokens["origin"] == "generated"
+    account = pd.DataFrame(
+        {
+            "prompt_tokens": (~is_new).groupby(tokens["row"]).sum(),
+            "generated_tokens": is_new.groupby(tokens["row"]).sum(),
+        }
+    ).astype("Int64")
+    steps = trace.read("steps", ["cache_tokens_after"], [("call", "==", call)])
+    account["forwards"] = len(steps)
+    account["cached_tokens"] = steps["cache_tokens_after"].max()
+    account["sequence_tokens"] = account["prompt_tokens"] + account["generated_tokens"]
+    account["uncached_tokens"] = account["sequence_tokens"] - account["cached_tokens"]
+    return account.reset_index()
+
+
+def processor_effects(trace: Trace, call: int | None = None) -> pd.DataFrame:
+    """What each logits processor did, on average over the steps, in the order that they run.
+
+    Returns:
+        Columns index, class_name, steps, and the means removed_tokens, chosen_delta,
+        entropy_before, entropy_after (nats).
+    """
+    means = ["removed_tokens", "chosen_delta", "entropy_before", "entropy_after"]
+    columns = ["index", "class_name", *means]
+    effects = trace.read("effects", columns, [("call", "==", call_or_last(trace, call))])
+    grouped = effects.groupby(["index", "class_name"])
+    found = grouped[means].mean()
+    found.insert(0, "steps", grouped.size())
+    return found.reset_index()

@@ -1,0 +1,138 @@
+"""`placements`: where every parameter and buffer of a finished model got its values.
+
+An origin rests on what was seen to happen; nothing is compared with the files' contents here
+(that is `verification.py`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+from tracer.instrument import measure
+from tracer.instrument.reads import STORED_DTYPES, Load, Plan
+
+
+def named_tensors(model: Any) -> Iterator[tuple[str, Any]]:
+    """Every parameter and buffer by each of its names, tied ones included."""
+    yield from model.named_parameters(remove_duplicate=False)
+    yield from model.named_buffers(remove_duplicate=False)
+
+
+def owner_of(model: Any, name: str) -> tuple[Any, str]:
+    """The module that holds a parameter or buffer, and its name there."""
+    path, _, leaf = name.rpartition(".")
+    return model.get_submodule(path), leaf
+
+
+def kind_of(module: Any, leaf: str) -> tuple[str, bool]:
+    """Kind, and whether a state dict holds it."""
+    if leaf in module._parameters:
+        return "parameter", True
+    return "buffer", leaf not in module._non_persistent_buffers_set
+
+
+def write(load: Load) -> None:
+    """Write `placements`, after a verification where one was asked for."""
+    for row in load.placement_rows:
+        load.state.recorder.add_fact("placements", load.call, load.call, **row)
+    load.placement_rows.clear()
+
+
+def describe(load: Load, model: Any) -> None:
+    """Put the rows together; `write` hands them over, after a verification if there is one."""
+    sources: dict[str, list[str]] = {}
+    for key, plan in load.plans.items():
+        sources.setdefault(plan.param, []).append(key)
+    tied = dict(getattr(model, "all_tied_weights_keys", None) or {})
+    tensors = dict(named_tensors(model))
+    for name, tensor in tensors.items():
+        module, leaf = owner_of(model, name)
+        kind, persistent = kind_of(module, leaf)
+        keys = sources.get(name, [])
+        origin, because = _origin(load, name, tensor, tensors.get(tied.get(name, "")), persistent)
+        if origin == "checkpoint" and keys and load.plans[keys[0]].operations:
+            origin, because = "converted", f"{len(keys)} tensors of the file went into it"
+        times = load.times.get(name)
+        row = {
+            "model": load.model,
+            "param": name,
+            "kind": kind,
+            "origin": origin,
+            "because": because,
+            "sources": keys or ([tied[name]] if origin == "tied" else []),
+            "device": str(tensor.device),
+            "residence": _residence(module, tensor),
+            "wait_ns": times.wait_ns if times else None,
+            "convert_ns": times.convert_ns if times else None,
+            "place_ns": times.place_ns if times else None,
+            "verified": "not compared",
+        }
+        load.placement_rows.append(row | _form(load, name, tensor, keys, origin))
+
+
+def _form(load: Load, name: str, tensor: Any, keys: list[str], origin: str) -> dict[str, Any]:
+    """Shape and dtype of a live tensor, and what was done to get there."""
+    plan = load.plans.get(keys[0]) if keys else None
+    stored, live = _stored_dtype(load, keys), measure.dtype_name(tensor.dtype)
+    shape = measure.shape_of(tensor)
+    return {
+        "rule": _rule(name, keys, plan),
+        "operations": plan.operations if plan else [],
+        "shape": shape,
+        "expected_shape": load.expected.get(name),
+        "matches": load.expected.get(name) == shape,
+        "stored_dtype": stored,
+        "dtype": live,
+        "dtype_why": _dtype_why(load, stored, live, origin),
+    }
+
+
+def _origin(load: Load, name: str, tensor: Any, tied_to: Any, persistent: bool) -> tuple[str, str]:
+    if tied_to is not None and tied_to is tensor and name not in load.placed:
+        return "tied", "the same storage as its source"
+    if name in load.placed and name not in load.mismatched:
+        return "checkpoint", "set from the file"
+    if tensor.device.type == "meta":
+        return "unwritten", "still on meta when the load ended"
+    before = load.before_fill.get(name)
+    if before is None:
+        return "unknown", "made outside the steps that the lab watches"
+    if before == (id(tensor), tensor._version):
+        return "unwritten", "memory was given to it and nothing wrote into it"
+    if persistent:
+        return "initialised", "in no file; written by the class's own initialisation"
+    return "rebuilt", "not part of any file; computed again by the class"
+
+
+def _rule(name: str, keys: list[str], plan: Plan | None) -> str | None:
+    if plan is None or keys == [name]:
+        return None
+    return f"{plan.pattern or keys[0]} -> {name} ({plan.rule})"
+
+
+def _stored_dtype(load: Load, keys: list[str]) -> str | None:
+    for key in keys:
+        header = load.headers.get(load.file_of.get(key, ""))
+        if header is not None:
+            entry = header.tensors[key]
+            return STORED_DTYPES.get(entry.dtype, entry.dtype)
+    return None
+
+
+def _dtype_why(load: Load, stored: str | None, live: str | None, origin: str) -> str | None:
+    if live == load.dtype:
+        return load.dtype_why
+    if origin in {"rebuilt", "initialised"}:
+        return "made in this dtype by the class"
+    return "kept as stored" if stored == live else "kept in float32 by the class"
+
+
+def _residence(module: Any, tensor: Any) -> str:
+    if tensor.device.type != "meta":
+        return "resident"
+    weights = getattr(getattr(module, "_hf_hook", None), "weights_map", None)
+    if weights is None:
+        return "meta"
+    dataset = getattr(weights, "dataset", None)
+    return "offloaded_disk" if getattr(dataset, "index", None) else "offloaded_cpu"

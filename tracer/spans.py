@@ -1,0 +1,202 @@
+"""Spans of one thread inside one recording: what is open, what encloses what, whose time it is.
+
+Module calls are kept apart as plain tuples (`frames`), since a hook pushes and pops one for every
+module of every forward. Rows are handed to the recorder when a span closes.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Any, Final
+
+from tracer.clocks import waited_ns
+
+if TYPE_CHECKING:
+    from tracer.recorder import Recorder
+
+ACTIVE: Final[dict[int, ThreadState]] = {}
+"""Thread ident to the state whose outermost span is open there: what a hook looks up first."""
+
+
+@dataclasses.dataclass(slots=True)
+class Span:
+    """An open event. `start` is the raw clock; `columns` become the row's own columns."""
+
+    seq: int
+    parent: int
+    call: int
+    table: str
+    stage: str
+    name: str
+    start: int
+    outer_context: int
+    frames_below: int
+    recorder_ns_before: int
+    columns: dict[str, Any]
+    waited_before: int | None = None
+
+
+class ThreadState:
+    """One thread's span stack inside one recording.
+
+    `frames` holds the module calls that are open, above the spans that are: a hook pushes and pops
+    there without looking at the spans. `context` says which call, step and stage hot rows belong
+    to.
+    """
+
+    __slots__ = (
+        "call",
+        "context",
+        "counts",
+        "frames",
+        "held",
+        "ident",
+        "load",
+        "muted",
+        "recorder",
+        "recorder_ns",
+        "rows",
+        "run",
+        "spans",
+        "thread",
+        "top",
+        "values",
+    )
+
+    def __init__(self, recorder: Recorder) -> None:
+        self.recorder = recorder
+        self.ident = threading.get_ident()
+        self.thread = threading.current_thread().name
+        self.spans: list[Span] = []
+        self.frames: list[tuple[int, int, int, int]] = []  # (seq, parent, slot, start)
+        self.top = -1
+        self.call = -1
+        self.context = 0
+        self.rows: list[int] = []
+        self.values: dict[int, tuple[float, float, float, int]] = {}
+        self.recorder_ns = 0
+        self.counts: dict[str, int] = {}
+        self.held: list[tuple[str, dict[str, Any]]] = []
+        self.muted = False
+        self.load: Any = None  # the innermost load of instrument/loading.py
+        self.run: Any = None  # the innermost generate() of instrument/generation.py
+
+    def open(self, table: str, stage: str, name: str, **columns: Any) -> Span:
+        """Open a span below what is open in this thread; the first one makes the state active."""
+        recorder = self.recorder
+        if not self.spans:
+            ACTIVE[self.ident] = self
+        seq = recorder.next_seq()
+        is_call = table == "calls"
+        span = Span(
+            seq,
+            self.top,
+            seq if is_call else self.call,
+            table,
+            stage,
+            name,
+            recorder.clock(),
+            self.context,
+            len(self.frames),
+            self.recorder_ns,
+            columns,
+        )
+        self.spans.append(span)
+        self.top = seq
+        if is_call:
+            span.waited_before = waited_ns()
+            self.call = seq
+            self.context = recorder.context(seq, -1, stage)
+            recorder.write_start(self, span)
+        return span
+
+    def close(self, span: Span, status: str = "ok", **columns: Any) -> None:
+        """Close a span; whatever is still open above it was interrupted and is written so."""
+        row = self.close_held(span, status, **columns)
+        if row is not None:
+            self.release(row)
+
+    def close_held(
+        self, span: Span, status: str = "ok", **columns: Any
+    ) -> tuple[str, dict[str, Any]] | None:
+        """Close a span whose row will be completed and then given to `release`."""
+        end = self.recorder.clock()
+        if not any(one is span for one in self.spans):
+            return None  # the recording ended first and wrote it as interrupted
+        while self.spans[-1] is not span:
+            self.release(self._finish(self.spans[-1], None, "interrupted"))
+        span.columns.update(columns)
+        row = self._finish(span, end, status)
+        self.held.append(row)
+        return row
+
+    def release(self, row: tuple[str, dict[str, Any]]) -> None:
+        """Write a held row."""
+        self.held = [other for other in self.held if other is not row]
+        self.recorder.add(*row)
+
+    def _finish(self, span: Span, end: int | None, status: str) -> tuple[str, dict[str, Any]]:
+        self.cut_frames(span.frames_below)
+        self.spans.pop()
+        self.top = span.parent
+        self.context = span.outer_context
+        if span.table == "calls":
+            self.call = self._enclosing_call()
+            span.columns["recorder_ns"] = self.recorder_ns - span.recorder_ns_before
+            waited = waited_ns()
+            if waited is not None and span.waited_before is not None:
+                span.columns["waited_ns"] = waited - span.waited_before
+        if not self.spans and ACTIVE.get(self.ident) is self:
+            del ACTIVE[self.ident]
+        return span.table, self.recorder.event_row(self, span, end, status)
+
+    def _enclosing_call(self) -> int:
+        return next((span.seq for span in reversed(self.spans) if span.table == "calls"), -1)
+
+    def cut_frames(self, keep: int) -> None:
+        """Write module calls above `keep` as interrupted: their closing hook never fired."""
+        while len(self.frames) > keep:
+            seq, parent, slot, start = self.frames.pop()
+            signature = self.recorder.interrupted_signature(slot)
+            self.rows.extend((seq, parent, self.context, start, -1, slot, signature))
+            self.top = parent
+
+    def end_all(self) -> None:
+        """The recording ends while this thread is still inside a call."""
+        while self.spans:
+            self.release(self._finish(self.spans[-1], None, "interrupted"))
+        for row in list(self.held):
+            self.release(row)
+
+    def own_time(self) -> OwnTime:
+        """Count what happens inside as the recorder's time, without a row of its own."""
+        return OwnTime(self)
+
+    @contextmanager
+    def own_work(self, name: str) -> Iterator[Span]:
+        """The recorder's own work, as a span that is taken out of the library's time."""
+        with self.own_time():
+            span = self.open("spans", "recorder", name)
+            try:
+                yield span
+            finally:
+                self.close(span)
+
+
+class OwnTime:
+    """Adds the time of a block to the thread's recorder time; nested blocks count once."""
+
+    __slots__ = ("_before", "_start", "_state")
+
+    def __init__(self, state: ThreadState) -> None:
+        self._state = state
+
+    def __enter__(self) -> None:
+        self._before = self._state.recorder_ns
+        self._start = self._state.recorder.clock()
+
+    def __exit__(self, *_: object) -> None:
+        self._state.recorder_ns = self._before + self._state.recorder.clock() - self._start

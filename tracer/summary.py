@@ -1,0 +1,227 @@
+"""A trace in some thirty lines of text, and the time that each stage took.
+
+Is given a function that reads a table, so it knows no Trace; reads only the columns that it names.
+It judges nothing (`audit.py` does), and what it lists it lists in the order of the run.
+"""
+
+from __future__ import annotations
+
+import collections
+import textwrap
+from collections.abc import Mapping, Sequence
+from typing import Any, Final, Protocol
+
+import numpy as np
+import pandas as pd
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from tracer.export.text import visible_text
+from tracer.schema import EVENT_TABLES, STAGES
+from tracer.storage import Where
+from tracer.views.labels import aligned, bytes_label, count_label, duration_label, plural
+
+# Tables whose rows are stages of a call; a call's own time is that of the stages inside it.
+_STAGED: Final = ("spans", "tensor_loads", "steps")
+
+
+class Read(Protocol):
+    """What reads some columns and rows of a table into a frame, as `Trace.read` does."""
+
+    def __call__(
+        self,
+        table: str,
+        columns: Sequence[str] | None = None,
+        where: Where = None,
+        limit: int | None = None,
+    ) -> pd.DataFrame:
+        """The asked columns of the rows that fulfil a condition, in stored order."""
+
+
+def summary_text(read: Read, manifest: dict[str, Any], rows: Mapping[str, int]) -> str:
+    """What happened, as lines of text that move no cursor.
+
+    Args:
+        read: Gives a table by name.
+        manifest: The trace's manifest.
+        rows: Number of rows by table, of tables that have some, in schema order.
+    """
+    parts = [
+        _ending(read, manifest, rows),
+        _models(read, rows.get("models", 0)),
+        _calls(read),
+        _stages(read),
+        _faults(read),
+        _row_counts(rows),
+    ]
+    return "\n".join(visible_text(part) for part in parts if part)
+
+
+def stage_totals(read: Read) -> pd.DataFrame:
+    """Events, time and bytes of each stage that was seen, in the order of `schema.STAGES`.
+
+    What lies inside an event of its own stage is part of that one: it is neither counted nor added
+    again, so an import that another import caused is left out. A row whose duration is missing is
+    an event, adds nothing and covers nothing. Times of threads are added up.
+
+    Args:
+        read: Gives a table by name: `trace.read`.
+
+    Returns:
+        `stage`, `events`, `total_ns` (missing where no event ended), `size_bytes` (bytes of the
+        tensors read; missing for all stages but `tensor_load`).
+    """
+    columns = ["seq", "parent", "stage", "duration_ns"]
+    rows = pd.concat([read(table, columns) for table in _STAGED], ignore_index=True)
+    stages = pa.array(list(STAGES))
+    codes = pc.index_in(pa.array(rows["stage"]), value_set=stages).fill_null(-1).to_numpy()
+    covers = np.where(rows["duration_ns"].isna(), -1, codes)
+    links = pd.concat([rows[["seq", "parent"]], read("calls", ["seq", "parent"])])
+    inside = _stages_around(links, covers)[: len(rows)]
+    # A missing or unknown stage is no bit: nothing to add it to.
+    is_outer = (codes >= 0) & (inside >> np.maximum(codes, 0) & 1 == 0)
+    outer = pd.DataFrame({"code": codes, "duration_ns": rows["duration_ns"]})[is_outer]
+    durations = outer.groupby("code")["duration_ns"]
+    totals = pd.DataFrame({"events": durations.size(), "total_ns": durations.sum(min_count=1)})
+    totals.insert(0, "stage", pd.array([list(STAGES)[code] for code in totals.index], "string"))
+    sizes = read("tensor_loads", ["size_bytes"])["size_bytes"].sum(min_count=1)
+    is_load = totals["stage"] == "tensor_load"
+    totals["size_bytes"] = pd.array([sizes if load else pd.NA for load in is_load], "Int64")
+    return totals.astype({"events": "Int64", "total_ns": "Int64"}).reset_index(drop=True)
+
+
+def _stages_around(links: pd.DataFrame, codes: Any) -> Any:
+    """For each event the stages of all that enclose it, as one bit a stage.
+
+    Args:
+        links: `seq` and `parent` of events.
+        codes: Number of the stage of the first events; -1 or no entry adds no bit.
+    """
+    seqs = links["seq"].fillna(-1).to_numpy("int64")
+    parents = links["parent"].fillna(-1).to_numpy("int64")
+    outside = len(seqs)  # where every path up ends
+    order = np.argsort(seqs, kind="stable")
+    places = np.minimum(np.searchsorted(seqs, parents, sorter=order), max(outside - 1, 0))
+    above = np.full(outside + 1, outside)
+    # A parent began before its child; whatever else a file says would lead in a circle.
+    is_known = (seqs[order[places]] == parents) & (parents < seqs)
+    above[:outside] = np.where(is_known, order[places], outside)
+    own = np.zeros(outside + 1, dtype=np.int64)
+    own[: len(codes)] = np.where(codes < 0, 0, 1 << np.maximum(codes, 0))
+    around = own[above]
+    # Each round doubles the number of ancestors that were looked at.
+    while (above != outside).any():
+        around |= around[above]
+        above = above[above]
+    return around
+
+
+def _ending(read: Read, manifest: dict[str, Any], counts: Mapping[str, int]) -> str:
+    """How the run ended, an interrupted one first of all, and how much was recorded."""
+    state = manifest.get("state", "of unknown state")
+    lines = [f"Trace {state}."]
+    if state == "interrupted":
+        spans = sum(_open_spans(read, table) for table in EVENT_TABLES if table in counts)
+        lines = [
+            f"Trace interrupted: its recording never closed (killed, or still running); "
+            f"{plural(spans, 'open span')}."
+        ]
+    if manifest.get("ended"):
+        lines.append(f"How the run ended: {manifest['ended']}")
+    if manifest.get("storage_failure"):
+        lines.append(f"The disk refused while recording: {manifest['storage_failure']}")
+    lines.append(
+        f"{plural(counts.get('calls', 0), 'call')}, {plural(counts.get('models', 0), 'model')}, "
+        f"{plural(sum(counts.values()), 'row')} in {plural(len(counts), 'table')}"
+    )
+    return "\n".join(lines)
+
+
+def _open_spans(read: Read, table: str) -> int:
+    # No condition: on the streams of a recording it would read every column.
+    rows = read(table, ["status", "duration_ns"])
+    return int(((rows["status"] == "interrupted") & rows["duration_ns"].isna()).sum())
+
+
+# More calls, models or faults than this are counted, not listed.
+_LISTED: Final = 6
+
+
+def _section(title: str, rows: list[list[str]], right: Sequence[int], total: int) -> str:
+    if not rows:
+        return ""
+    more = [[f"... and {total - len(rows):,} more"]] if total > len(rows) else []
+    return f"{title}\n{aligned(rows, right)}" + "".join(f"\n  {line[0]}" for line in more)
+
+
+def _models(read: Read, total: int) -> str:
+    columns = ["model", "class_name", "parameters", "size_bytes", "dtype", "attention"]
+    frame = read("models", columns, limit=_LISTED)
+    rows = [
+        [
+            _cell(model.model),
+            _cell(model.class_name),
+            f"{count_label(model.parameters)} parameters",
+            bytes_label(model.size_bytes),
+            _cell(model.dtype),
+            _cell(model.attention),
+        ]
+        for model in frame.itertuples()
+    ]
+    return _section("Models", rows, (2, 3), total)
+
+
+def _calls(read: Read) -> str:
+    columns = ["seq", "name", "model", "duration_ns", "status", "finish"]
+    frame = read("calls", columns, [("parent", "==", -1)]).sort_values("seq")
+    rows = [
+        [
+            f"#{call.seq}",
+            _cell(call.name),
+            _cell(call.model),
+            duration_label(call.duration_ns),
+            _cell(call.status),
+            "" if pd.isna(call.finish) else f"finish {_cell(call.finish)}",
+        ]
+        for call in frame.head(_LISTED).itertuples()
+    ]
+    return _section("Calls of the user", rows, (3,), len(frame))
+
+
+def _stages(read: Read) -> str:
+    totals = stage_totals(read)
+    rows = [
+        [
+            total.stage,
+            count_label(total.events),
+            duration_label(total.total_ns),
+            "" if pd.isna(total.size_bytes) else bytes_label(total.size_bytes),
+        ]
+        for total in totals.itertuples()
+    ]
+    return _section("Stages (times of threads added up)", rows, (1, 2, 3), len(rows))
+
+
+def _faults(read: Read) -> str:
+    frame = read("faults", ["target", "reason"])
+    counts = collections.Counter(
+        (_cell(fault.target), _cell(fault.reason)) for fault in frame.itertuples()
+    )
+    if not counts:
+        return "Faults: none recorded"
+    rows = [
+        [f"{count:,} x", target, textwrap.shorten(reason, 70)]
+        for (target, reason), count in counts.most_common(_LISTED)
+    ]
+    return _section("Faults: not observed, or failed", rows, (0,), len(counts))
+
+
+def _row_counts(counts: Mapping[str, int]) -> str:
+    # A no-break space keeps a table and its number on one line.
+    listed = ", ".join(f"{table}\u00a0{rows:,}" for table, rows in counts.items())
+    lines = textwrap.wrap(listed or "none", 90)
+    return "Rows: " + "\n      ".join(lines).replace("\u00a0", " ")
+
+
+def _cell(value: Any) -> str:
+    return "-" if pd.isna(value) else " ".join(str(value).split())

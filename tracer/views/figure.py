@@ -1,0 +1,132 @@
+"""What all charts share: a figure that shows itself and says what it shows, colours, axes, names.
+
+The background is white whatever the notebook's theme, so that ink keeps its contrast; colours
+differ in lightness too, so that they stay apart in print and for every eye. No pyplot: a chart
+belongs to whoever made it, and may be made in any thread.
+"""
+
+from __future__ import annotations
+
+import base64
+import io
+import re
+from collections.abc import Callable, Sequence
+from typing import Any, Final
+
+from matplotlib.artist import Artist
+from matplotlib.axes import Axes
+from matplotlib.axis import Axis
+from matplotlib.figure import Figure
+from matplotlib.ticker import FuncFormatter, MaxNLocator
+
+from tracer.views import labels
+from tracer.views.fonts import drawable, families
+
+INK: Final = "#1f2933"
+FAINT: Final = "#c3c9d0"
+# From dark to light (37, 53, 72 and 87 of 100): apart without colour too. After Okabe and Ito.
+BLUE: Final = "#005a9c"
+ORANGE: Final = "#d55e00"
+SKY: Final = "#7cc1ec"
+YELLOW: Final = "#f5dd6b"
+COLOURS: Final = (BLUE, ORANGE, SKY, YELLOW)
+
+_DOTS_PER_INCH: Final = 100
+_SHARPNESS: Final = 1.5  # pixels a dot, so that a fine screen shows no blur
+_LONGEST_NAME: Final = 24
+
+
+class Chart(Figure):
+    """A matplotlib figure that a notebook shows by itself, with one sentence that says it all.
+
+    Attributes:
+        alt_text: What is drawn and what it shows, for those who can't see it.
+    """
+
+    def __init__(self, width: float, height: float) -> None:
+        super().__init__(
+            figsize=(width, height), dpi=_DOTS_PER_INCH, facecolor="white", layout="constrained"
+        )
+        self.alt_text = ""
+
+    def tell(self, what: str, finding: str) -> None:
+        """Put the finding over the chart, and with what is drawn into the alt text."""
+        finding = drawable(finding)
+        self.alt_text = f"{what}: {finding}."
+        self.suptitle(
+            finding, x=0.01, ha="left", fontsize=11, color=INK,
+            fontfamily=families(), parse_math=False,
+        )  # fmt: skip
+
+    def png(self) -> bytes:
+        """The chart as PNG."""
+        buffer = io.BytesIO()
+        self.savefig(buffer, format="png", dpi=_DOTS_PER_INCH * _SHARPNESS)
+        return buffer.getvalue()
+
+    def _repr_mimebundle_(self, **_: Any) -> tuple[dict[str, str], dict[str, Any]]:
+        image = self.png()
+        # Width and height of a PNG stand in its first chunk.
+        width = int.from_bytes(image[16:20], "big") / _SHARPNESS
+        shown = {"width": round(width), "alt": self.alt_text}
+        content = base64.b64encode(image).decode("ascii")
+        return {"image/png": content, "text/plain": self.alt_text}, {"image/png": shown}
+
+
+def empty_chart(what: str) -> Chart:
+    """A chart that says that there was nothing to draw."""
+    chart = Chart(8, 0.8)
+    chart.tell(what, "nothing was recorded")
+    return chart
+
+
+def quiet(axes: Axes) -> None:
+    """Take away the lines that carry nothing, and put a faint grid behind the rest."""
+    axes.spines[["top", "right"]].set_visible(False)
+    axes.spines[["left", "bottom"]].set_color(FAINT)
+    axes.tick_params(colors=INK, labelsize=9, length=3)
+    axes.set_axisbelow(True)
+
+
+def durations(axis: Axis, ticks: int = 6) -> None:
+    """Write an axis of nanoseconds as people read them."""
+    _human(axis, labels.duration_label, ticks)
+
+
+def sizes(axis: Axis, ticks: int = 6) -> None:
+    """Write an axis of bytes as people read them."""
+    _human(axis, labels.bytes_label, ticks)
+
+
+def whole_numbers(axis: Axis) -> None:
+    """Ticks at whole numbers only: steps, tokens."""
+    axis.set_major_locator(MaxNLocator(nbins=8, integer=True))
+
+
+def _human(axis: Axis, label: Callable[[Any], str], ticks: int) -> None:
+    def write(value: float, _: int | None) -> str:
+        # At round places the zeros behind the point say nothing: 5 s, not 5.00 s.
+        return re.sub(r"\.0+(?= )", "", label(value)) if value else "0"
+
+    axis.set_major_locator(MaxNLocator(nbins=ticks))
+    axis.set_major_formatter(FuncFormatter(write))
+    axis.grid(True, color=FAINT, linewidth=0.6)
+
+
+def names(axis: Axis, places: Sequence[float], texts: Sequence[str], **style: Any) -> None:
+    """Put a stranger's words at an axis: any language, no formulas, cut when long."""
+    shown = [cut(drawable(text)) for text in texts]
+    axis.set_ticks(list(places), shown, fontfamily=families(), parse_math=False, **style)
+
+
+def cut(text: str, longest: int = _LONGEST_NAME) -> str:
+    """At most so many characters, the last one an ellipsis where some are left out."""
+    return text if len(text) <= longest else text[: longest - 1] + "…"
+
+
+def legend(axes: Axes, handles: Sequence[Artist] | None = None) -> None:
+    """A legend over the axes, in one line, that hides no data; handles stand for what is drawn."""
+    axes.legend(
+        handles=handles, loc="lower right", bbox_to_anchor=(1, 1), ncols=6, frameon=False,
+        fontsize=9, labelcolor=INK, borderaxespad=0.2, handlelength=1.2, columnspacing=1.2,
+    )  # fmt: skip

@@ -1,0 +1,82 @@
+"""Which characters a chart can draw on this machine, and what stands for those that it can't.
+
+A token may be Chinese, an emoji, half a character or a line feed. matplotlib draws a box for what
+no font holds, and warns; here such a character becomes its escape instead. It draws nothing.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import functools
+from typing import Any, Final
+
+from matplotlib import font_manager
+
+from tracer.export.text import visible_text
+
+_LATIN: Final = "DejaVu Sans"  # comes with matplotlib
+# Families with Chinese, by system; the first that is installed is taken.
+_CHINESE: Final = (
+    "Noto Sans CJK SC",
+    "Noto Sans CJK JP",  # matplotlib names a collection of fonts after its first one
+    "Noto Sans SC",
+    "Source Han Sans SC",
+    "Source Han Sans CN",
+    "PingFang SC",
+    "Hiragino Sans GB",
+    "Heiti TC",
+    "Microsoft YaHei",
+    "SimHei",
+    "SimSun",
+    "WenQuanYi Micro Hei",
+    "WenQuanYi Zen Hei",
+    "Droid Sans Fallback",
+    "Arial Unicode MS",
+)
+
+
+@functools.cache
+def families() -> list[str]:
+    """Font families for text of any language, in the order in which a character is looked up."""
+    known = _installed() or _installed(look_again=True)
+    return [_LATIN, *known[:1]]
+
+
+def _installed(look_again: bool = False) -> list[str]:
+    """Known families that are there; matplotlib's list is older than fonts installed since."""
+    manager = font_manager.fontManager
+    if look_again:
+        listed = {entry.fname for entry in manager.ttflist}
+        for path in set(font_manager.findSystemFonts()) - listed:
+            # A font that can't be read, or has only bitmaps, is as good as not installed.
+            with contextlib.suppress(OSError, RuntimeError, ValueError):
+                manager.addfont(path)
+    there = {entry.name for entry in manager.ttflist}
+    return [name for name in _CHINESE if name in there]
+
+
+def drawable(text: str) -> str:
+    """The text with every character that would be a box, or nothing at all, written as an escape.
+
+    A leading or trailing space becomes an open box: in a token it is part of the word.
+    """
+    text = visible_text(text).replace("\n", "\\n").replace("\t", "\\t")
+    inner = text.strip(" ")
+    if inner != text:
+        left = len(text) - len(text.lstrip(" ")) if inner else len(text)
+        text = "␣" * left + inner + "␣" * (len(text) - left - len(inner))
+    return "".join(one if _has_glyph(one) else _escape(one) for one in text)
+
+
+def _escape(character: str) -> str:
+    return character.encode("ascii", "backslashreplace").decode("ascii")
+
+
+@functools.lru_cache(maxsize=4096)
+def _has_glyph(character: str) -> bool:
+    return any(font.get_char_index(ord(character)) for font in _fonts())
+
+
+@functools.cache
+def _fonts() -> list[Any]:
+    return [font_manager.get_font(font_manager.findfont(name)) for name in families()]
