@@ -13,7 +13,7 @@ FIND_PYTHON = for name in python3.11 python3 python; do \
 	&& echo "$$name" && exit; done
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo lab test test-all lint bench clean
+.PHONY: help setup demo models lab test test-all lint bench clean
 
 help: ## list these commands
 	@sed -n 's/^\([a-z-]*\):[^#]*## \(.*\)/  make \1|\2/p' $(MAKEFILE_LIST) \
@@ -23,6 +23,9 @@ setup: $(READY) ## make .venv and install everything into it (the others do this
 
 demo: $(READY) ## record the main job on the embedded model, print its story, write trace and CSV
 	@$(PYTHON) -m tracer demo
+
+models: $(READY) ## download SmolLM2, a small real language model (93 MB), into the user's cache
+	@$(PYTHON) -m tracer models smollm2
 
 lab: $(READY) ## open JupyterLab on the notebooks; OPTIONS="--no-browser" goes to JupyterLab
 	@$(PYTHON) -m tracer lab $(if $(OPTIONS),-- $(OPTIONS))

@@ -124,7 +124,9 @@ def test_a_folder_without_index_has_none(tmp_path):
 @pytest.mark.parametrize("text", ["", "{", "[]", "{}", '{"weight_map": []}', '{"weight_map": 1}'])
 def test_a_damaged_index_is_named(tmp_path, text):
     write(tmp_path, text.encode(), "model.safetensors.index.json")
-    with pytest.raises(CheckpointError, match=r"model\.safetensors\.index\.json is no usable index"):
+    with pytest.raises(
+        CheckpointError, match=r"model\.safetensors\.index\.json is no usable index"
+    ):
         read_index(tmp_path)
 
 

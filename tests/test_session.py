@@ -38,9 +38,8 @@ def test_entering_twice_is_refused_and_the_first_goes_on():
 
 
 def test_the_trace_before_the_end_is_refused():
-    with tracer.record() as recording:
-        with pytest.raises(SessionStateError, match="not over"):
-            _ = recording.trace
+    with tracer.record() as recording, pytest.raises(SessionStateError, match="not over"):
+        _ = recording.trace
     assert recording.trace.manifest["ended"] == "completed"
 
 
@@ -182,19 +181,30 @@ def test_the_lab_alone_imports_no_torch_and_patches_nothing(code):
     assert run_python(before + code + after) == "True True []"
 
 
-def test_a_library_first_imported_inside_the_block_is_met():
+def test_libraries_first_imported_inside_the_block_are_met():
     code = """
 import tracer
+from tracer.demo import checkpoint_folder, draw_scene
 with tracer.record(strict=True) as recording:
-    from transformers import LlamaConfig, LlamaForCausalLM
-    import torch
-    config = LlamaConfig(vocab_size=32, hidden_size=16, intermediate_size=16,
-                         num_hidden_layers=1, num_attention_heads=2, num_key_value_heads=2)
-    model = LlamaForCausalLM(config)
-    model.generate(torch.tensor([[3, 4, 5]]), max_new_tokens=2, do_sample=False)
+    from qwen_vl_utils import process_vision_info
+    from transformers import AutoModelForImageTextToText, AutoProcessor
+    processor = AutoProcessor.from_pretrained(checkpoint_folder())
+    model = AutoModelForImageTextToText.from_pretrained(checkpoint_folder())
+    picture = {"type": "image", "image": draw_scene("red circle top left")}
+    messages = [{"role": "user", "content": [picture]}]
+    text = processor.apply_chat_template(messages, tokenize=False)
+    images, _ = process_vision_info(messages)
+    inputs = processor(text=[text], images=images, return_tensors="pt")
+    model.generate(**inputs, max_new_tokens=2, do_sample=False)
 trace = recording.trace
 spans = trace["spans"]
-imported = spans[spans["stage"] == "import"]["name"].str.partition(".")[0]
-print(trace.rows("steps"), trace.rows("faults"), sorted(set(imported) & {"torch", "transformers"}))
+imported = {name.partition(".")[0] for name in spans[spans["stage"] == "import"]["name"]}
+print(trace.rows("steps"), trace.rows("faults"), trace["images"]["helper_w"].notna().tolist())
+print(sorted(imported & {"transformers", "qwen_vl_utils"}), "tracer" in imported)
+print(trace.rows("tensor_loads") == trace.rows("checkpoint_tensors") > 0)
 """
-    assert run_python(code) == "2 0 ['torch', 'transformers']"
+    assert run_python(code).splitlines() == [
+        "2 0 [True]",
+        "['qwen_vl_utils', 'transformers'] False",
+        "True",
+    ]

@@ -19,12 +19,15 @@ import traceback
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from types import TracebackType
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 import tracer
 from tracer.environment import check, require
 from tracer.errors import StorageError, TracerError
 from tracer.schema import EVENT_TABLES
+
+if TYPE_CHECKING:
+    from tracer.demo.models import Source
 
 KERNEL_NAME: Final = "tracer-lab"
 KERNEL_TITLE: Final = "Tracer Lab"
@@ -76,6 +79,17 @@ def _parser() -> argparse.ArgumentParser:
 
     demo = add("demo", _demo, "record the main job on the embedded model and print its story")
     demo.add_argument("--out", type=Path, default=Path("runs/demo"), metavar="DIR")
+    demo.add_argument(
+        "--model",
+        default="seeing",
+        metavar="MODEL",
+        help="smollm2 or smollm2-gguf (a small real one: English, little Chinese), or a folder, "
+        "GGUF file or hub id of yours (default: seeing, the embedded one)",
+    )
+    demo.add_argument("--question", metavar="TEXT", help="what the model is asked")
+
+    models = add("models", _models, "list the demo models, or obtain those that are named")
+    models.add_argument("names", nargs="*", metavar="NAME", help="such as smollm2")
 
     show = add("show", _show, "print a trace's summary and audit, or the rows of one table")
     show.add_argument("trace", metavar="TRACE", help="trace folder or zip")
@@ -124,9 +138,41 @@ def _say(text: str) -> None:
 
 def _demo(options: argparse.Namespace) -> None:
     require("torch", "transformers", "qwen_vl_utils", extra="live", purpose="the demo")
-    from tracer.demo.story import tell_story
+    if options.model == "seeing" and options.question is None:
+        from tracer.demo.story import tell_story
 
-    _say(tell_story(options.out, progress=True))
+        _say(tell_story(options.out, progress=True))
+        return
+    from tracer.demo.asking import tell_model_story
+
+    source = _obtain(options.model)
+    _say(tell_model_story(options.out, source, question=options.question, progress=True))
+
+
+def _models(options: argparse.Namespace) -> None:
+    require("platformdirs", "filelock", extra="live", purpose="obtaining models")
+    from tracer.demo.models import SEEING, listing
+
+    if not options.names:
+        _say(listing())
+    for name in options.names:
+        source = _obtain(name)
+        _say(f"{name}: {source.place}" if name != SEEING else f"{name} comes with the package")
+
+
+def _obtain(name: str) -> Source:
+    """Give a model for `from_pretrained`; what a download costs is said before it begins."""
+    from tracer.demo.hub import tell_download
+    from tracer.demo.models import OFFERED, is_on_hub, obtain, offer, source_of
+
+    if name in OFFERED:
+        model, gguf = OFFERED[name]
+        _say(offer(model))
+        return obtain(model, gguf=gguf, progress=True)
+    source = source_of(name)
+    if is_on_hub(source):
+        _say(tell_download(source.place))
+    return source
 
 
 def _show(options: argparse.Namespace) -> None:

@@ -43,6 +43,10 @@ class Sink(Protocol):
     def bytes_written(self) -> int:
         """Bytes that rows have taken so far."""
 
+    @property
+    def failure(self) -> OSError | None:
+        """What stopped writing to the disk; rows are kept in memory from then on."""
+
     def append(self, table: str, batch: pa.RecordBatch) -> None:
         """Take rows of a table."""
 
@@ -320,3 +324,6 @@ class Recorder:
             for row in rows:
                 self.add(table, row)
         self.flush()
+        if self.sink.failure is not None:
+            self.fault("journal", f"the disk took no more rows: {self.sink.failure}")
+            self.flush()

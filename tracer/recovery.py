@@ -126,6 +126,15 @@ class ParquetContent:
             raise damaged(file, error) from error
         return cls(file, schema, opener, rows)
 
+    def batches(self, columns: Sequence[str]) -> Iterator[pa.RecordBatch]:
+        """One batch at a time. A scanner reads ahead of a slow consumer, so memory would grow."""
+        wanted = pa.schema([self.schema.field(name) for name in columns])
+        source = self.opener()
+        with pq.ParquetFile(source) as file:
+            present = [name for name in columns if name in file.schema_arrow.names]
+            for batch in file.iter_batches(BATCH_ROWS, columns=present):
+                yield conform(batch, wanted)
+
     def scanner(self, columns: Sequence[str], where: pc.Expression | None) -> ds.Scanner:
         """Only the asked columns are read, and only row groups that can fulfil the condition."""
         return _PARQUET.make_fragment(self.opener()).scanner(

@@ -86,6 +86,7 @@ class Recording:
         recorder.notes["thread"] = threading.get_ident()
         INSTALLER.subscribe(recorder)
         self._recorder = recorder
+        self._journal.describe(self._known_from_start(recorder))
         return self
 
     def stop(self) -> Trace:
@@ -107,19 +108,23 @@ class Recording:
         self._trace = Trace(self._journal.close(self._manifest(recorder, how, wall_ns)))
         return self._trace
 
-    def _manifest(self, recorder: Recorder, how: str, wall_ns: int) -> dict[str, Any]:
-        options = self._options
+    def _known_from_start(self, recorder: Recorder) -> dict[str, Any]:
+        """The manifest's first half: what a killed recording leaves too."""
         return {
             "schema_version": SCHEMA_VERSION,
-            "state": "complete",
-            "ended": how,
             "versions": _versions(),
             "machine": _machine(),
             "started": self._began.isoformat() if self._began else None,
             "clock": {"wall_ns": time.time_ns(), "monotonic_ns": recorder.clock()},
-            "duration_ns": wall_ns,
-            "options": {name: getattr(options, name) for name in Options.__slots__},
+            "options": {name: getattr(self._options, name) for name in Options.__slots__},
             "rank": recorder.rank,
+        }
+
+    def _manifest(self, recorder: Recorder, how: str, wall_ns: int) -> dict[str, Any]:
+        return self._known_from_start(recorder) | {
+            "state": "complete",
+            "ended": how,
+            "duration_ns": wall_ns,
             "targets": _targets(recorder),
             "index_only": recorder.notes.get("index_only", {}),
             "dropped": recorder.dropped,
@@ -135,7 +140,12 @@ class Recording:
         error: BaseException | None,
         traceback: TracebackType | None,
     ) -> None:
-        self._end("completed" if kind is None else f"{kind.__name__}: {error}")
+        if kind is None:
+            self._end("completed")
+        elif self._options.redact_text:  # an exception's words may quote the prompt
+            self._end(kind.__name__)
+        else:
+            self._end(f"{kind.__name__}: {error}")
 
     def __repr__(self) -> str:
         if self._trace is not None:

@@ -126,22 +126,31 @@ class Store:
         self, table: str, columns: Sequence[str] | None = None, where: Where = None
     ) -> Iterator[pa.RecordBatch]:
         """The same rows as `read`, batch by batch, with memory that does not grow."""
-        scanner = self._scanner(table, columns, where)
+        content = self._contents.get(table)
         with self._naming_damage(table):
-            for batch in scanner.to_batches():
+            if where is None and isinstance(content, ParquetContent):
+                yield from content.batches(self._names(table, columns))
+                return
+            for batch in self._scanner(table, columns, where).to_batches():
                 if batch.num_rows:
                     yield batch
 
     def _scanner(self, table: str, columns: Sequence[str] | None, where: Where) -> Any:
         schema = arrow_schema(table)
-        names = schema.names if columns is None else list(columns)
-        for name in names:
-            if name not in schema.names:
-                raise unknown_name(f"column of {table!r} called", name, schema.names)
+        names = self._names(table, columns)
         content = self._contents.get(table, TableContent(schema.empty_table()))
         expression = condition(where, schema)
         with self._naming_damage(table):
             return content.scanner(names, expression)
+
+    @staticmethod
+    def _names(table: str, columns: Sequence[str] | None) -> list[str]:
+        known: list[str] = arrow_schema(table).names
+        names = known if columns is None else list(columns)
+        for name in names:
+            if name not in known:
+                raise unknown_name(f"column of {table!r} called", name, known)
+        return names
 
     @contextlib.contextmanager
     def _naming_damage(self, table: str) -> Iterator[None]:

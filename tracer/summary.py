@@ -78,9 +78,10 @@ def stage_totals(read: Read) -> pd.DataFrame:
     covers = np.where(rows["duration_ns"].isna(), -1, codes)
     links = pd.concat([rows[["seq", "parent"]], read("calls", ["seq", "parent"])])
     inside = _stages_around(links, covers)[: len(rows)]
-    # A missing or unknown stage is no bit: nothing to add it to.
-    is_outer = (codes >= 0) & (inside >> np.maximum(codes, 0) & 1 == 0)
-    outer = pd.DataFrame({"code": codes, "duration_ns": rows["duration_ns"]})[is_outer]
+    is_covered = (inside >> np.maximum(codes, 0)) & 1 == 1
+    # A missing or unknown stage has no number: there is nothing to add it to.
+    is_counted = (codes >= 0) & ~is_covered
+    outer = pd.DataFrame({"code": codes, "duration_ns": rows["duration_ns"]})[is_counted]
     durations = outer.groupby("code")["duration_ns"]
     totals = pd.DataFrame({"events": durations.size(), "total_ns": durations.sum(min_count=1)})
     totals.insert(0, "stage", pd.array([list(STAGES)[code] for code in totals.index], "string"))

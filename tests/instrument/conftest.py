@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 import torch
-from instrument.toys import MODELS, World, ask, generate
+from instrument.toys import MODELS, World, ask, generate, text_inputs
 from transformers import (
     AutoModelForCausalLM,
     AutoModelForImageTextToText,
@@ -82,8 +82,10 @@ def gpt2_folder(tmp_path_factory):
 
 @pytest.fixture(scope="session")
 def llama(llama_folder):
-    """A Llama made before any recording."""
-    return _built(AutoModelForCausalLM.from_pretrained(llama_folder))
+    """A Llama made before any recording; the library has placed its own hooks already."""
+    model = AutoModelForCausalLM.from_pretrained(llama_folder)
+    model(**text_inputs(), output_hidden_states=True)
+    return _built(model)
 
 
 @pytest.fixture(scope="session")

@@ -5,8 +5,11 @@ import json
 import numpy as np
 import pytest
 import torch
+from instrument.toys import GENERATE_ALL, text_inputs
 from transformers.generation.logits_process import LogitsProcessor
 from transformers.generation.stopping_criteria import StoppingCriteria
+
+import tracer
 
 TOLERANCE = {"rel": 1e-4, "abs": 1e-5}
 
@@ -150,7 +153,9 @@ def test_steps_tell_what_was_fed_where(demo):
     assert steps["cache_tokens_after"].tolist() == list(range(prompt, prompt + count))
     offset = int(demo.model.model.rope_deltas[0])
     assert set(steps["position_offset"]) == {offset}
-    assert steps["last_position"].tolist() == [n + offset for n in range(prompt - 1, prompt + count - 1)]
+    assert steps["last_position"].tolist() == [
+        n + offset for n in range(prompt - 1, prompt + count - 1)
+    ]
     assert not steps["undone"].any()
 
 
@@ -182,6 +187,20 @@ def test_settings_in_force_are_the_librarys(sampled):
         "call", "6",
     )  # fmt: skip
     assert settings.loc["max_length", "origin"] == "derived"
+
+
+def test_every_setting_is_the_one_that_the_library_prepares(sampled):
+    given = GENERATE_ALL | {"max_new_tokens": 6}
+    prepared, _ = sampled.model._prepare_generation_config(None, **given)
+    expected = prepared.to_dict()
+    settings = sampled.trace["settings"].query("scope == 'generate'").set_index("setting")
+    told = settings["effective"].map(json.loads).to_dict()
+    derived = {"max_length", "min_length", "transformers_version"}
+    for name, value in expected.items():
+        if name not in derived and value is not None:
+            assert told.pop(name) == value, name
+    assert set(told) <= derived
+    assert set(settings.index[settings["asked"].notna()]) == set(given)
 
 
 def test_settings_without_effect_say_why(greedy):
@@ -222,9 +241,6 @@ def test_a_recorded_random_state_draws_the_same_answer_again(sampled):
 
 
 def test_values_are_statistics_of_the_real_outputs(llama):
-    import tracer
-    from instrument.toys import text_inputs
-
     kept = {}
     handle = llama.model.norm.register_forward_hook(
         lambda module, args, output: kept.update(norm=output.detach())

@@ -211,3 +211,35 @@ def test_memory_is_sampled_before_and_after(demo):
     memory = demo.trace["memory"]
     assert memory["name"].tolist() == ["before the load", "after the weights", "after the load"]
     assert (memory["rss_bytes"] > 0).all()
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+def test_verified_weights_equal_their_sources(gpt2_folder, dtype):
+    with tracer.record(strict=True, verify_weights=True) as recording:
+        model = AutoModelForCausalLM.from_pretrained(gpt2_folder, dtype=dtype)
+    placed = recording.trace["placements"].set_index("param")
+    parameters = [name for name, _ in model.named_parameters(remove_duplicate=False)]
+    assert set(placed.loc[parameters, "verified"]) == {"equal"}
+    assert (
+        recording.trace.audit().set_index("check").loc["4 values = sources", "verdict"] == "holds"
+    )
+    assert "verify" in set(recording.trace["spans"]["stage"])
+    assert recording.trace.rows("faults") == 0
+
+
+def test_what_a_cast_makes_infinite_or_zero_is_counted(gpt2_folder, tmp_path):
+    from safetensors.torch import load_file, save_file
+
+    shutil.copytree(gpt2_folder, tmp_path, dirs_exist_ok=True)
+    tensors = load_file(tmp_path / "model.safetensors")
+    tensors["transformer.h.0.ln_1.weight"][:5] = torch.tensor([1e9, -1e9, 1e-20, 0.0, 1.0])
+    save_file(tensors, tmp_path / "model.safetensors", metadata={"format": "pt"})
+    with tracer.record(strict=True, verify_weights=True) as recording:
+        AutoModelForCausalLM.from_pretrained(tmp_path, dtype=torch.float16)
+    placed = recording.trace["placements"].set_index("param")
+    row = placed.loc["transformer.h.0.ln_1.weight"]
+    assert (row["verified"], row["new_infinities"], row["new_zeros"]) == ("equal", 2, 1)
+
+
+def test_without_asking_nothing_is_compared(gpt2_load):
+    assert set(gpt2_load[1]["placements"]["verified"]) == {"not compared"}

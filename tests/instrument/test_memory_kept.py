@@ -65,8 +65,7 @@ def test_no_tensor_piles_up_from_step_to_step(llama):
         return scores
 
     with tracer.record(strict=True, logits=True):
-        generate(llama, text_inputs(), logits_processor=[note], max_new_tokens=4, output_logits=False,
-                 output_scores=False)  # fmt: skip
+        llama.generate(**text_inputs(), logits_processor=[note], max_new_tokens=4)
     assert len(set(counts[1:])) == 1
 
 

@@ -5,6 +5,7 @@ import json
 import pytest
 import torch
 from instrument.toys import MESSAGES, ask
+from qwen_vl_utils import process_vision_info
 
 import tracer
 
@@ -49,7 +50,9 @@ def test_joined_token_texts_equal_what_the_tokenizer_decodes(demo):
 def test_token_bytes_are_the_bytes_of_the_text(demo):
     tokens = demo.trace["tokens"].sort_values("index")
     raw = bytes.fromhex("".join(tokens["bytes_hex"]))
-    assert raw.decode("utf-8", "replace") == demo.processor.tokenizer.decode(demo.output.sequences[0])
+    assert raw.decode("utf-8", "replace") == demo.processor.tokenizer.decode(
+        demo.output.sequences[0]
+    )
     assert tokens["vocab"].tolist() == demo.processor.tokenizer.convert_ids_to_tokens(
         demo.output.sequences[0].tolist()
     )
@@ -168,3 +171,56 @@ def test_two_images_are_two_rows_and_share_no_token(processor, seeing):
         assert image.replaced_embeddings == image.expected_tokens
         assert own["index"].min() == image.first_position
     assert inputs["image_grid_thw"].shape == torch.Size([2, 3])
+
+
+_COPIED_BEFORE = process_vision_info
+
+
+@pytest.mark.parametrize("is_copied_before", [True, False])
+def test_the_helper_is_met_whenever_its_name_was_imported(processor, is_copied_before):
+    with tracer.record(strict=True) as recording:
+        if is_copied_before:
+            helper = _COPIED_BEFORE
+        else:
+            from qwen_vl_utils import process_vision_info as helper
+        images, _ = helper(MESSAGES)
+        processor(text=["<|vision_start|><|image_pad|><|vision_end|>"], images=images)
+    (image,) = recording.trace["images"].itertuples()
+    assert (image.helper_w, image.helper_h) == images[0].size
+    assert image.fetch_ns > 0
+    names = set(recording.trace["spans"]["name"]) | set(recording.trace["calls"]["name"])
+    assert {"extract_vision_info", "fetch_image"} <= names
+
+
+def test_a_picture_from_a_file_is_told_as_one(processor, tmp_path):
+    path = tmp_path / "图 片.png"
+    MESSAGES[1]["content"][0]["image"].convert("RGBA").save(path)
+    for given in (str(path), f"file://{path}"):
+        messages = [{"role": "user", "content": [{"type": "image", "image": given}]}]
+        with tracer.record(strict=True) as recording:
+            ask(processor, messages)
+        (image,) = recording.trace["images"].itertuples()
+        assert image.source_kind == "path"
+        assert (image.original_w, image.original_h) == MESSAGES[1]["content"][0]["image"].size
+        assert str(tmp_path) not in str(recording.trace["images"].to_dict())
+
+
+def test_a_prompt_that_no_model_consumed_belongs_to_its_encoding(processor):
+    with tracer.record(strict=True) as recording:
+        _, inputs = ask(processor)
+    trace = recording.trace
+    (encoding,) = trace["calls"].query("stage == 'encode'").itertuples()
+    assert set(trace["tokens"]["event"]) == set(trace["images"]["event"]) == {encoding.seq}
+    assert trace.rows("tokens") == inputs["input_ids"].shape[1]
+
+
+def test_a_consumed_prompt_belongs_to_each_call_that_consumed_it(processor, seeing):
+    with tracer.record(strict=True) as recording:
+        _, inputs = ask(processor)
+        for _ in range(2):
+            seeing.generate(**inputs, max_new_tokens=1, do_sample=False)
+    trace = recording.trace
+    calls = trace["calls"].query("kind == 'generate'").sort_values("seq")["seq"].tolist()
+    prompt = inputs["input_ids"].shape[1]
+    assert trace["tokens"].groupby("event").size().to_dict() == dict.fromkeys(calls, prompt + 1)
+    assert sorted(trace["images"]["event"]) == calls

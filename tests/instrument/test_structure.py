@@ -163,7 +163,7 @@ def test_module_calls_nest_as_the_model_does(demo):
     modules = demo.trace["modules"].set_index("seq")
     paths = modules["path"].to_dict()
     for row in modules.itertuples():
-        if row.parent in paths and paths[row.parent]:
+        if paths.get(row.parent):
             assert row.path.startswith(paths[row.parent] + ".")
 
 

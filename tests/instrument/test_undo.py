@@ -31,9 +31,13 @@ def test_patches_are_there_inside_and_gone_after(llama):
 def test_an_exception_in_the_block_comes_out_as_it_was(llama):
     before, error = World.now(), RuntimeError("the user's own")
     recording = tracer.record(strict=True)
-    with pytest.raises(RuntimeError) as caught, recording:
+
+    def fail():
         generate(llama, text_inputs())
         raise error
+
+    with pytest.raises(RuntimeError) as caught, recording:
+        fail()
     assert caught.value is error
     assert before.differences() == []
     assert recording.trace.manifest["ended"] == "RuntimeError: the user's own"
@@ -157,7 +161,8 @@ def test_a_strangers_patch_over_ours_stays_and_ours_below_is_inert(llama):
             theirs = GenerationMixin.generate = _wrapped(vars(GenerationMixin)["generate"], calls)
         assert vars(GenerationMixin)["generate"] is theirs
         plain = generate(llama, text_inputs(), do_sample=False)
-        assert calls and is_ours(calls[0])
+        assert calls
+        assert is_ours(calls[0])
         with tracer.record(strict=True) as later:
             recorded = generate(llama, text_inputs(), do_sample=False)
         assert vars(GenerationMixin)["generate"] is theirs
@@ -192,3 +197,26 @@ def test_a_users_own_hook_stays_and_ours_go(llama):
     assert hook_count(llama) == count
     handle.remove()
     assert llama in MODELS  # so the guard counts its hooks again after this test
+
+
+def test_an_event_that_belongs_to_no_one_recording_is_a_fault_in_each(llama):
+    with tracer.record(strict=True) as outer, tracer.record(strict=True) as inner:
+        thread = threading.Thread(target=generate, args=(llama, text_inputs()))
+        thread.start()
+        thread.join()
+    for trace in (outer.trace, inner.trace):
+        assert trace.rows("calls") == 0
+        assert trace["faults"]["target"].tolist() == ["routing"]
+
+
+def test_a_known_models_event_in_another_thread_goes_to_its_recording(llama, gpt2):
+    with tracer.record(strict=True) as outer:
+        generate(llama, text_inputs(), max_new_tokens=1)
+        with tracer.record(strict=True) as inner:
+            generate(gpt2, text_inputs(), max_new_tokens=1)
+            thread = threading.Thread(target=generate, args=(llama, text_inputs()), name="asker")
+            thread.start()
+            thread.join()
+    assert outer.trace["calls"].sort_values("seq")["thread"].tolist() == ["MainThread", "asker"]
+    assert inner.trace["calls"]["name"].tolist() == ["GPT2LMHeadModel.generate"]
+    assert outer.trace.rows("faults") == inner.trace.rows("faults") == 0

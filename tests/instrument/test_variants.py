@@ -2,15 +2,15 @@
 
 import json
 import threading
-from pathlib import Path
+import warnings
 
 import pytest
 import torch
-from instrument.toys import ask, generate, text_inputs
+from instrument.toys import generate, text_inputs
 from transformers import AutoModelForCausalLM
+from transformers.utils import logging
 
 import tracer
-from tracer.schema import PRIVATE_COLUMNS
 
 
 def _calls(trace, kind):
@@ -29,11 +29,13 @@ def test_two_models_in_one_recording_stay_apart(llama_folder, gpt2_folder):
     assert models == {"model-1": "LlamaForCausalLM", "model-2": "GPT2LMHeadModel"}
     assert _calls(trace, "generate")["model"].tolist() == ["model-2", "model-1"]
     for name, model in (("model-1", llama), ("model-2", gpt2)):
-        placed = trace["placements"].query("model == @name")
+        placed, modules = (
+            frame[frame["model"] == name] for frame in (trace["placements"], trace["modules"])
+        )
         parameters = dict(model.named_parameters(remove_duplicate=False))
         assert set(placed["param"]) == parameters.keys() | dict(model.named_buffers()).keys()
         paths = {path for path, _ in model.named_modules()}
-        assert set(trace["modules"].query("model == @name")["path"]) <= paths
+        assert set(modules["path"]) <= paths
     assert trace.rows("faults") == 0
 
 
@@ -48,7 +50,10 @@ def test_two_generates_on_one_model_are_two_calls_with_their_own_rows(llama):
         counts = trace[table].groupby("call").size()
         assert counts.loc[calls["seq"]].tolist() == [3, 2]
     prompt = text_inputs()["input_ids"].shape[1]
-    assert trace["tokens"].groupby("call").size().loc[calls["seq"]].tolist() == [prompt + 3, prompt + 2]
+    assert trace["tokens"].groupby("call").size().loc[calls["seq"]].tolist() == [
+        prompt + 3,
+        prompt + 2,
+    ]
 
 
 @pytest.mark.parametrize("family", ["llama", "gpt2"])
@@ -160,7 +165,9 @@ def test_layers_and_steps_select(llama):
     assert recording.trace.rows("steps") == 4
 
 
-@pytest.mark.parametrize("settings", [{"num_beams": 2}, {"num_beams": 3, "num_return_sequences": 2}])
+@pytest.mark.parametrize(
+    "settings", [{"num_beams": 2}, {"num_beams": 3, "num_return_sequences": 2}]
+)
 def test_beam_search_is_answered_the_same_and_says_that_choices_are_not_followed(llama, settings):
     settings = {"do_sample": False, "output_logits": False} | settings
     plain = generate(llama, text_inputs(), **settings)
@@ -237,72 +244,14 @@ def test_a_forward_inside_a_processor_is_no_step_of_the_outer_call(llama, gpt2):
     assert steps["model"].nunique() == 1
 
 
-SECRETS = ["What is at the top left?", "You are a helpful assistant."]
+def _warn_and_log():
+    warnings.warn("a word of warning", UserWarning, stacklevel=1)
+    logging.get_logger("transformers.models.llama").warning("a line in the log")
 
 
-def test_redacted_traces_hold_no_text_and_no_ids(processor, seeing, tmp_path):
-    with tracer.record(tmp_path / "run", strict=True, redact_text=True, logits=False) as recording:
-        text, inputs = ask(processor)
-        output = seeing.generate(**inputs, max_new_tokens=4, do_sample=False)
-        processor.batch_decode(output)
-    raw = {path: path.read_bytes() for path in Path(tmp_path).rglob("*") if path.is_file()}
-    assert len(raw) > 5
-    for secret in (*SECRETS, text):
-        assert not [path.name for path, content in raw.items() if secret.encode() in content]
-    trace = recording.trace
-    for table, columns in PRIVATE_COLUMNS.items():
-        assert trace[table][sorted(columns)].isna().all(axis=None), table
-    assert trace.rows("tokens") == output.shape[1]
-    assert trace["tokens"]["kind"].notna().all()
-    assert trace.rows("choices") == 4
-
-
-def test_redacted_csv_holds_no_word_of_the_prompt(processor, seeing, tmp_path):
-    with tracer.record(strict=True, redact_text=True) as recording:
-        _, inputs = ask(processor)
-        seeing.generate(**inputs, max_new_tokens=2, do_sample=False)
-    recording.trace.to_csv(tmp_path / "csv")
-    for path in (tmp_path / "csv").iterdir():
-        content = path.read_text("utf-8")
-        assert not any(secret in content for secret in SECRETS), path.name
-
-
-DROPPED_IN_TURN = ["logits", "modules", "candidates", "effects", "stops", "cache_layers"]
-
-
-def test_over_max_bytes_detail_goes_in_order_and_choices_stay(llama, tmp_path):
-    options = {"logits": True, "detail": "modules", "top_k": 640, "max_bytes": 1}
-    with tracer.record(tmp_path / "run", strict=True, **options) as recording:
-        for _ in range(6):
-            output = generate(llama, text_inputs(), do_sample=True, max_new_tokens=4)
-    trace = recording.trace
-    dropped = trace.manifest["dropped"]
-    assert dropped[0] == "logits"
-    assert dropped == DROPPED_IN_TURN[: len(dropped)]
-    faults = trace["faults"].sort_values("seq")
-    assert faults["reason"].str.contains("max_bytes=1 reached: not recorded from seq").all()
-    assert ", ".join(faults["target"]).split(", ") == dropped
-    assert trace.rows("choices") == trace.rows("steps") == 6 * len(output.scores)
-    verdicts = trace.audit()
-    broken = verdicts[(verdicts["verdict"] == "broken") & (verdicts["check"] != "5 explained time")]
-    assert broken.to_dict("records") == []
-
-
-def test_a_limit_that_is_not_reached_drops_nothing(llama):
-    with tracer.record(strict=True, logits=True, max_bytes=50_000_000) as recording:
-        generate(llama, text_inputs())
-    assert recording.trace.manifest["dropped"] == []
-    assert recording.trace.rows("logits") == 5
-
-
-def test_warnings_and_log_lines_are_messages(llama):
-    import warnings
-
-    from transformers.utils import logging
-
+def test_warnings_and_log_lines_are_messages():
     with pytest.warns(UserWarning, match="word"), tracer.record(strict=True) as recording:
-        warnings.warn("a word of warning", UserWarning, stacklevel=1)
-        logging.get_logger("transformers.models.llama").warning("a line in the log")
+        _warn_and_log()
     messages = recording.trace["messages"]
     assert messages["text"].tolist() == ["UserWarning: a word of warning", "a line in the log"]
     assert messages["level"].tolist() == ["warning", "warning"]

@@ -191,6 +191,14 @@ def test_a_character_of_several_tokens_stands_on_the_token_that_completes_it(
     assert not choices["text"].str.contains("\ufffd").any()
 
 
+@pytest.mark.xfail(strict=True, reason="bytes that no further token completes are never told")
+def test_a_character_cut_off_at_the_end_reads_as_the_tokenizer_reads_it(processor, seeing):
+    ids = processor.tokenizer("ok \U0001f600")["input_ids"][:-1]
+    choices = _answer_of(processor, seeing, ids)["choices"].sort_values("step")
+    assert processor.tokenizer.decode(ids).endswith("\ufffd")
+    assert "".join(choices["text"]) == processor.tokenizer.decode(ids)
+
+
 def test_forced_tokens_leave_their_effect(processor, seeing):
     trace = _answer_of(processor, seeing, processor.tokenizer("red")["input_ids"])
     vocabulary = seeing.config.text_config.vocab_size

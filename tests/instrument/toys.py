@@ -20,7 +20,8 @@ from tracer.spans import ACTIVE
 MODELS: list[Any] = []
 """Models that fixtures built: their hooks are counted around every test."""
 
-_PYTHONS_OWN = {"__slotnames__", "__warningregistry__"}  # written by copying and by warning
+# Written by copying, by warning, and by the library's own memory of what a class can do.
+_NOT_OURS = ("__slotnames__", "__warningregistry__", "_cached_value")
 _OUR_CODE = patching.observed(len, lambda *_: None).__code__
 MESSAGES = [
     {"role": "system", "content": "You are a helpful assistant."},
@@ -109,7 +110,7 @@ class World:
             f"{getattr(owner, '__qualname__', owner.__name__)}.{name}"
             for key, (owner, now) in after.attributes.items()
             for name in now.keys() | self.attributes.get(key, (owner, now))[1].keys()
-            if name not in _PYTHONS_OWN
+            if not name.endswith(_NOT_OURS)
             and (
                 is_ours(now.get(name))
                 or now.get(name) is not self.attributes.get(key, (owner, now))[1].get(name)

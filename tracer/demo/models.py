@@ -158,6 +158,15 @@ def offer(model: DemoModel) -> str:
     )
 
 
+def listing() -> str:
+    """List the demo models by name, each with what it is and what obtaining it costs."""
+    lines = [f"{SEEING}\n  the embedded model, which sees coloured shapes; English and Chinese"]
+    for name, (model, gguf) in OFFERED.items():
+        form = "its GGUF file as published" if gguf else "safetensors"
+        lines.append(f"{name}\n  {form}. {offer(model)}")
+    return "\n".join([*lines, "or any folder, GGUF file or hub id: demo --model PATH_OR_ID"])
+
+
 def source_of(name: str) -> Source:
     """Give what a name, folder, GGUF file or hub id stands for; downloads nothing.
 

@@ -39,6 +39,7 @@ class _NoSink:
     """Takes rows and forgets them."""
 
     bytes_written = 0
+    failure = None
 
     def append(self, table: str, batch: Any) -> None:
         """Forget a batch."""

@@ -130,7 +130,9 @@ def _tell_choice(
 ) -> None:
     text = run.assemblers[row].add(token_id) if run.assemblers else None
     columns = {name: values[row] for name, values in facts.items()}
-    run.choice_rows[step, row] = {
+    release(run, row, accepted=True)  # the row went on, so the choice before stands
+    run.texts[row].append(text)
+    run.last_choice[row] = {
         "step": step,
         "row": row,
         "offset": 0,
@@ -141,6 +143,14 @@ def _tell_choice(
         "sequence": row,
         **columns,
     }
+
+
+def release(run: Run, row: int, *, accepted: bool | None, finish: str | None = None) -> None:
+    """Write the choice that a row holds back: whether it stood is known one step later."""
+    choice = run.last_choice.pop(row, None)
+    if choice is not None:
+        call = run.span.seq
+        run.recorder.add_fact("choices", call, call, accepted=accepted, finish=finish, **choice)
 
 
 def _tell_candidates(

@@ -10,7 +10,15 @@ import dataclasses
 import sys
 from typing import Any
 
-from tracer.instrument import generation_settings, images, inputs, measure, modules, tokens
+from tracer.instrument import (
+    choices,
+    generation_settings,
+    images,
+    inputs,
+    measure,
+    modules,
+    tokens,
+)
 from tracer.instrument.run import Run
 from tracer.instrument.vocabulary import TextAssembler
 
@@ -20,6 +28,7 @@ def tell_setup(run: Run, input_ids: Any, kwargs: dict[str, Any]) -> None:
     config = kwargs["generation_config"]
     run.prompt = input_ids.tolist()
     run.chosen = [[] for _ in run.prompt]
+    run.texts = [[] for _ in run.prompt]
     run.finished = [False] * len(run.prompt)
     run.own_config = run.model.generation_config.to_dict()
     run.is_greedy = not config.do_sample
@@ -178,22 +187,13 @@ def _finish(run: Run, row: int) -> str:
 
 
 def _tell_choices(run: Run, rows: list[list[int]] | None, finish: list[str]) -> None:
-    for (step, row), choice in run.choice_rows.items():
-        place = len(run.prompt[row]) + step
-        kept = (
-            None
-            if rows is None
-            else place < len(rows[row]) and (rows[row][place] == choice["token_id"])
-        )
-        is_last = step == len(run.chosen[row]) - 1
-        run.recorder.add_fact(
-            "choices",
-            run.span.seq,
-            run.span.seq,
-            accepted=kept,
-            finish=finish[row] if is_last else None,
-            **choice,
-        )
+    """The last choice of each row: it stands if what was returned has it."""
+    for row, choice in list(run.last_choice.items()):
+        place = len(run.prompt[row]) + choice["step"]
+        stands = None
+        if rows is not None:
+            stands = place < len(rows[row]) and rows[row][place] == choice["token_id"]
+        choices.release(run, row, accepted=stands, finish=finish[row])
 
 
 def _tell_prompt(run: Run) -> None:
@@ -222,7 +222,6 @@ def _tell_answer(run: Run, rows: list[list[int]] | None) -> None:
                 start + place >= len(rows[row]) or rows[row][start + place] != token_id
             ):
                 continue
-            choice = run.choice_rows.get((place, row), {})
             vocab, raw = run.vocabulary.piece(token_id) if run.vocabulary else (None, None)
             special = run.vocabulary.is_special(token_id) if run.vocabulary else None
             run.recorder.add_fact(
@@ -235,7 +234,7 @@ def _tell_answer(run: Run, rows: list[list[int]] | None) -> None:
                 token_id=token_id,
                 vocab=vocab,
                 bytes_hex=None if raw is None else raw.hex(),
-                text=choice.get("text"),
+                text=run.texts[row][place],
                 kind=None if special is None else ("special" if special else "text"),
                 origin="generated",
                 attended=True,

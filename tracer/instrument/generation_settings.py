@@ -11,7 +11,7 @@ _SAMPLING_ONLY: Final = frozenset(
 )
 _BEAMS_ONLY: Final = frozenset({"length_penalty", "early_stopping", "num_beam_groups"})
 # Not settings of a generation: bookkeeping of the file itself.
-_NOT_SETTINGS: Final = frozenset({"transformers_version", "_from_model_config"})
+_NOT_SETTINGS: Final = frozenset({"transformers_version"})
 
 
 def tell(run: Run, config: Any) -> None:
@@ -19,7 +19,9 @@ def tell(run: Run, config: Any) -> None:
     effective = config.to_dict()
     asked = {name for name in run.kwargs if name in effective}
     for name, value in effective.items():
-        if name in _NOT_SETTINGS or (value is None and name not in asked):
+        if name in _NOT_SETTINGS or name.startswith("_"):  # tensors made of other settings
+            continue
+        if value is None and name not in asked:
             continue
         origin, given = origin_of(run, name, value)
         used, why = _use(run, config, name)

@@ -54,7 +54,8 @@ class Run:
         self.mode = ""
         self.prompt: list[list[int]] = []
         self.chosen: list[list[int]] = []
-        self.choice_rows: dict[tuple[int, int], dict[str, Any]] = {}
+        self.last_choice: dict[int, dict[str, Any]] = {}
+        self.texts: list[list[str | None]] = []
         self.finished: list[bool] = []
         self.stop_ids: list[int] = []
         self.encoding: Encoding | None = None

@@ -8,19 +8,21 @@ belongs to whoever made it, and may be made in any thread.
 from __future__ import annotations
 
 import base64
-import io
 import re
 from collections.abc import Callable, Sequence
 from typing import Any, Final
 
+import numpy as np
 from matplotlib.artist import Artist
 from matplotlib.axes import Axes
 from matplotlib.axis import Axis
+from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
 from matplotlib.ticker import FuncFormatter, MaxNLocator
 
 from tracer.views import labels
 from tracer.views.fonts import drawable, families
+from tracer.views.png import palette_png
 
 INK: Final = "#1f2933"
 FAINT: Final = "#c3c9d0"
@@ -31,8 +33,8 @@ SKY: Final = "#7cc1ec"
 YELLOW: Final = "#f5dd6b"
 COLOURS: Final = (BLUE, ORANGE, SKY, YELLOW)
 
-_DOTS_PER_INCH: Final = 100
-_SHARPNESS: Final = 1.5  # pixels a dot, so that a fine screen shows no blur
+_SHOWN_DOTS: Final = 100  # an inch, on a page
+_DRAWN_DOTS: Final = 150  # more of them, so that a fine screen shows no blur
 _LONGEST_NAME: Final = 24
 
 
@@ -45,7 +47,7 @@ class Chart(Figure):
 
     def __init__(self, width: float, height: float) -> None:
         super().__init__(
-            figsize=(width, height), dpi=_DOTS_PER_INCH, facecolor="white", layout="constrained"
+            figsize=(width, height), dpi=_DRAWN_DOTS, facecolor="white", layout="constrained"
         )
         self.alt_text = ""
 
@@ -60,16 +62,13 @@ class Chart(Figure):
 
     def png(self) -> bytes:
         """The chart as PNG."""
-        buffer = io.BytesIO()
-        self.savefig(buffer, format="png", dpi=_DOTS_PER_INCH * _SHARPNESS)
-        return buffer.getvalue()
+        canvas: Any = FigureCanvasAgg(self)
+        canvas.draw()
+        return palette_png(np.asarray(canvas.buffer_rgba()))
 
     def _repr_mimebundle_(self, **_: Any) -> tuple[dict[str, str], dict[str, Any]]:
-        image = self.png()
-        # Width and height of a PNG stand in its first chunk.
-        width = int.from_bytes(image[16:20], "big") / _SHARPNESS
-        shown = {"width": round(width), "alt": self.alt_text}
-        content = base64.b64encode(image).decode("ascii")
+        content = base64.b64encode(self.png()).decode("ascii")
+        shown = {"width": round(self.get_figwidth() * _SHOWN_DOTS), "alt": self.alt_text}
         return {"image/png": content, "text/plain": self.alt_text}, {"image/png": shown}
 
 

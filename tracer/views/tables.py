@@ -18,13 +18,11 @@ from tracer.schema import TABLES, Column
 from tracer.views import labels
 
 _MOST_ROWS: Final = 200
-_WIDEST_CELL: Final = 48
+_WIDEST_TEXT: Final = 48
+_WIDEST_HTML: Final = 160  # there a long cell takes several lines
 _LONGEST_TOOLTIP: Final = 600
 _NO_ROWS: Final = "(no rows)"
 _BOX: Final = "overflow-x:auto;max-height:32em;overflow-y:auto"
-# A cell's words keep the theme's colours; long ones may break, numbers may not.
-_CELL: Final = "padding:2px 10px;vertical-align:top;white-space:pre-wrap;text-align:"
-_NUMBER: Final = "padding:2px 10px;vertical-align:top;white-space:nowrap;text-align:"
 
 
 class StyledTable:
@@ -68,7 +66,7 @@ def text_table(frame: pd.DataFrame, most: int = _MOST_ROWS) -> str:
     """
     if frame.empty:
         return f"  {_NO_ROWS}"
-    rows = [[_title(name) for name in frame.columns], *_cells(frame.head(most))]
+    rows = [[_title(name) for name in frame.columns], *_cells(frame.head(most), _WIDEST_TEXT)]
     lines = _aligned(rows, [_is_number(frame, place) for place in range(frame.shape[1])])
     return "\n".join([*lines, *_left_out(frame, most)])
 
@@ -78,12 +76,13 @@ def _html(frame: pd.DataFrame, most: int) -> str:
         return f"<p>{_NO_ROWS}</p>"
     sides = ["right" if _is_number(frame, place) else "left" for place in range(frame.shape[1])]
     head = "".join(
-        f'<th style="text-align:{side};padding:2px 10px" title="{_tooltip(frame, name)}">'
+        f'<th style="text-align:{side}" title="{_tooltip(frame, name)}">'
         f"{html.escape(_title(name))}</th>"
         for name, side in zip(frame.columns, sides, strict=True)
     )
     body = "".join(
-        f"<tr>{''.join(map(_html_cell, row, sides))}</tr>" for row in _cells(frame.head(most))
+        f"<tr>{''.join(map(_html_cell, row, sides))}</tr>"
+        for row in _cells(frame.head(most), _WIDEST_HTML)
     )
     after = "".join(f"<p>{line.strip()}</p>" for line in _left_out(frame, most))
     table = f"<table><thead><tr>{head}</tr></thead><tbody>{body}</tbody></table>"
@@ -91,8 +90,8 @@ def _html(frame: pd.DataFrame, most: int) -> str:
 
 
 def _html_cell(text: str, side: str) -> str:
-    style = _NUMBER if side == "right" else _CELL
-    return f'<td style="{style}{side}">{html.escape(text)}</td>'
+    # Colours and padding are the theme's; a notebook would set all cells to the right.
+    return f'<td style="text-align:{side}">{html.escape(text)}</td>'
 
 
 def _tooltip(frame: pd.DataFrame, name: object) -> str:
@@ -110,9 +109,9 @@ def _sentence(column: Column) -> str:
     return f"{column.name}: {column.meaning} ({column.provenance}{unit})"
 
 
-def _cells(frame: pd.DataFrame) -> list[list[str]]:
+def _cells(frame: pd.DataFrame, widest: int) -> list[list[str]]:
     columns = [
-        [_cell(str(name), value) for value in frame.iloc[:, place]]
+        [_bounded(_cell(str(name), value), widest) for value in frame.iloc[:, place]]
         for place, name in enumerate(frame.columns)
     ]
     return [list(row) for row in zip(*columns, strict=True)]
@@ -127,7 +126,7 @@ def _title(name: object) -> str:
     title = str(name)
     for ending in ("_ns", "_bytes"):
         title = title.removesuffix(ending)
-    return _bounded(visible_text(title.replace("_", " ")))
+    return _bounded(visible_text(title.replace("_", " ")), _WIDEST_TEXT)
 
 
 def _is_number(frame: pd.DataFrame, place: int) -> bool:
@@ -141,7 +140,7 @@ def _cell(name: str, value: Any) -> str:
     is_text = name in {"text", "vocab"} and isinstance(value, str)
     text = repr(value) if is_text else _label(name)(value)
     # One row is one line; what would move the cursor is written out.
-    return _bounded(visible_text(text).replace("\n", "\\n").replace("\t", "\\t"))
+    return visible_text(text).replace("\n", "\\n").replace("\t", "\\t")
 
 
 def _label(name: str) -> Callable[[Any], str]:
@@ -165,8 +164,8 @@ def _plain(value: Any) -> str:
     return f"{value:.4g}" if pd.api.types.is_float(value) else str(value)
 
 
-def _bounded(text: str) -> str:
-    return text if len(text) <= _WIDEST_CELL else text[: _WIDEST_CELL - 1] + "…"
+def _bounded(text: str, widest: int) -> str:
+    return text if len(text) <= widest else text[: widest - 1] + "…"
 
 
 def _aligned(rows: Sequence[Sequence[str]], is_right: Sequence[bool]) -> list[str]:

@@ -1,0 +1,168 @@
+"""The notebooks run from top to bottom, twice in a row, and what is committed is fit to be read.
+
+With TRACER_WRITE_NOTEBOOKS=1 in the environment the outputs of the run replace the committed ones:
+
+    TRACER_WRITE_NOTEBOOKS=1 python -m pytest tests/test_notebooks.py -m slow
+"""
+
+import ast
+import os
+import re
+import statistics
+from pathlib import Path
+
+import nbformat
+import pytest
+from nbclient import NotebookClient
+from nbformat import NotebookNode
+
+FOLDER = Path(__file__).resolve().parent.parent / "notebooks"
+NOTEBOOKS = sorted(FOLDER.glob("*.ipynb"))
+LARGEST_BYTES = 500_000
+CHINESE = re.compile("[\u4e00-\u9fff]")
+# What a path of somebody's machine looks like, on any system.
+ABSOLUTE = re.compile(r"(?<![\w.:/<])/(?:home|root|tmp|Users|usr|opt|work|var|mnt)/|[A-Z]:\\\\")
+each_notebook = pytest.mark.parametrize("path", NOTEBOOKS, ids=lambda path: path.stem)
+
+
+def read(path: Path) -> NotebookNode:
+    return nbformat.read(path, as_version=4)
+
+
+def code_cells(notebook: NotebookNode) -> list[NotebookNode]:
+    return [cell for cell in notebook.cells if cell.cell_type == "code"]
+
+
+def execute(path: Path, folder: Path) -> NotebookNode:
+    """Run a notebook in a folder, in a new kernel of this interpreter."""
+    notebook = read(path)
+    for cell in code_cells(notebook):
+        cell.outputs, cell.execution_count = [], None
+    client = NotebookClient(
+        notebook,
+        timeout=300,
+        kernel_name="python3",
+        resources={"metadata": {"path": str(folder)}},
+        record_timing=False,
+        store_widget_state=False,
+    )
+    named = dict(notebook.metadata.kernelspec)
+    client.execute()
+    notebook.metadata = {"kernelspec": named, "language_info": {"name": "python"}}
+    return notebook
+
+
+def outputs(notebook: NotebookNode) -> list[tuple[int, NotebookNode]]:
+    return [
+        (number, output)
+        for number, cell in enumerate(notebook.cells)
+        for output in cell.get("outputs", [])
+    ]
+
+
+def noise(notebook: NotebookNode) -> list[str]:
+    """What nobody wants to read: errors, warnings on stderr, bars, widgets, paths."""
+    found = []
+    for number, output in outputs(notebook):
+        if output.output_type == "error" or output.get("name") == "stderr":
+            found.append(f"cell {number}: {output.get('text') or output.get('evalue')}")
+        found += [f"cell {number}: {kind}" for kind in output.get("data", {}) if "widget" in kind]
+        texts = [output.get("text", ""), *output.get("data", {}).values()]
+        found += [f"cell {number}: {text[:80]}" for text in texts if ABSOLUTE.search(str(text))]
+    return found
+
+
+def test_there_is_a_first_notebook():
+    assert [path.name for path in NOTEBOOKS][0] == "01_first_trace.ipynb"
+
+
+@pytest.mark.slow
+@each_notebook
+# Said by ipykernel and zmq about the loopback that a kernel is reached by; nothing of ours.
+@pytest.mark.filterwarnings("ignore:.*encryption.*", "ignore::ResourceWarning")
+def test_it_runs_twice_in_a_row_and_leaves_no_noise(path, tmp_path):
+    first = execute(path, tmp_path)
+    execute(path, tmp_path)
+    assert noise(first) == []
+    counts = [cell.execution_count for cell in code_cells(first)]
+    assert counts == list(range(1, len(counts) + 1))
+    if os.environ.get("TRACER_WRITE_NOTEBOOKS") == "1":
+        nbformat.write(first, path)
+
+
+@each_notebook
+def test_its_outputs_are_committed_counted_and_quiet(path):
+    notebook = read(path)
+    cells = code_cells(notebook)
+    assert [cell.execution_count for cell in cells] == list(range(1, len(cells) + 1))
+    assert noise(notebook) == []
+    assert "widgets" not in notebook.metadata
+    assert path.stat().st_size <= LARGEST_BYTES
+
+
+@each_notebook
+def test_its_tables_and_charts_are_there(path):
+    kinds = {kind for _, output in outputs(read(path)) for kind in output.get("data", {})}
+    assert {"text/html", "image/png"} <= kinds
+
+
+@each_notebook
+def test_each_chart_is_described_in_words(path):
+    for number, output in outputs(read(path)):
+        shown = output.get("metadata", {}).get("image/png", {})
+        if "alt" in shown:
+            assert output.data["text/plain"] == shown["alt"], f"cell {number}"
+            assert len(shown["alt"]) > 40
+
+
+@each_notebook
+def test_it_is_a_text_with_short_cells(path):
+    notebook = read(path)
+    lengths = [len(cell.source.splitlines()) for cell in code_cells(notebook)]
+    assert len(notebook.cells) >= 2 * len(lengths)
+    assert statistics.median(lengths) <= 5
+    assert max(lengths) <= 15
+
+
+@each_notebook
+def test_its_cells_define_nothing(path):
+    """What a cell would define belongs into the package, where it is tested."""
+    for cell in code_cells(read(path)):
+        kinds = {type(node) for node in ast.walk(ast.parse(cell.source))}
+        assert kinds.isdisjoint({ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef, ast.Lambda})
+
+
+@each_notebook
+def test_it_has_parameters_and_names_versions_first(path):
+    cells = code_cells(read(path))
+    assert "version" in cells[0].source
+    assert [cell.metadata.get("tags") for cell in cells].count(["parameters"]) == 1
+
+
+@each_notebook
+def test_its_title_and_sections_stand_in_two_languages(path):
+    heads = [
+        line
+        for cell in read(path).cells
+        if cell.cell_type == "markdown"
+        for line in cell.source.splitlines()
+        if line.startswith(("# ", "## "))
+    ]
+    assert [head for head in heads if not CHINESE.search(head) and head != "## CSV"] == []
+
+
+@each_notebook
+def test_it_writes_only_into_its_runs(path):
+    source = "\n".join(cell.source for cell in code_cells(read(path)))
+    assert 'if_exists="number"' in source
+    assert not ABSOLUTE.search(source)
+
+
+@pytest.mark.parametrize("text", ["/home/ada/x", "from /tmp/a", '"/work/b"', "C:\\\\Users"])
+def test_the_guard_knows_a_path_when_it_sees_one(text):
+    assert ABSOLUTE.search(text)
+
+
+@pytest.mark.parametrize("text", ["runs/first", "https://a.org/home/x", "</tmp>", "a/tmp/b"])
+def test_the_guard_lets_other_slashes_pass(text):
+    assert not ABSOLUTE.search(text)

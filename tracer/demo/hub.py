@@ -1,0 +1,125 @@
+"""What loading a model of the hub will download: which files, how big, and whether they fit.
+
+It asks the hub for the list of files and downloads nothing; `from_pretrained` does that, inside
+the recording, so that the trace shows it. The command line calls this first.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import fnmatch
+import json
+import urllib.error
+import urllib.parse
+from pathlib import Path
+from typing import Any, Final
+
+from tracer.demo.fetching import DownloadError, endpoint, open_hub
+from tracer.demo.models import free_bytes, require_room
+from tracer.environment import cache_folder
+
+# In the library's own order of preference: the first that a repository has is what gets loaded.
+_WEIGHTS: Final = (
+    "model.safetensors",
+    "model-*-of-*.safetensors",
+    "pytorch_model.bin",
+    "pytorch_model-*-of-*.bin",
+)
+_BESIDE: Final = ("*.json", "*.jinja", "*.model", "merges.txt", "vocab.txt")
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Files:
+    """The files that loading needs, by name and size in bytes, at one revision."""
+
+    revision: str
+    sizes: dict[str, int]
+
+
+def tell_download(model: str) -> str:
+    """Say in a sentence what loading a hub id will download, and how much disk is free.
+
+    Args:
+        model: the id, as `from_pretrained` takes it.
+
+    Raises:
+        DownloadError: the hub doesn't know it, or can't be asked and the cache hasn't got it.
+        StorageError: the disk has too little room for it.
+    """
+    cache = cache_folder()
+    try:
+        files = list_files(model)
+    except DownloadError as error:
+        if _in_cache(model, "config.json") is None:
+            raise
+        return f"{error}; what {cache} holds of {model} is used (HF_HUB_OFFLINE=1 saves the waits)."
+    missing = {
+        name: size
+        for name, size in files.sizes.items()
+        if _in_cache(model, name, files.revision) is None
+    }
+    if not missing:
+        return f"{model} is in {cache} already."
+    total = sum(missing.values())
+    require_room(total, cache, model)
+    return (
+        f"{model}: about {total / 1e6:,.0f} MB in {len(missing)} files to download into {cache}, "
+        f"where {free_bytes(cache) / 1e9:,.1f} GB are free."
+    )
+
+
+def list_files(model: str) -> Files:
+    """Ask the hub which files loading a model needs.
+
+    Raises:
+        DownloadError: the hub can't be asked, doesn't know it, or it has no weights to load.
+    """
+    listing = _ask(model)
+    sizes = {file["rfilename"]: int(file.get("size") or 0) for file in listing["siblings"]}
+    weights: list[str] = next(
+        (found for pattern in _WEIGHTS if (found := fnmatch.filter(sizes, pattern))), []
+    )
+    if not weights:
+        raise DownloadError(
+            f"{model} on {endpoint()} has no weights that can be loaded by its id; of a GGUF file, "
+            "download it and give its path"
+        )
+    beside = [
+        name
+        for pattern in _BESIDE
+        for name in fnmatch.filter(sizes, pattern)
+        if "/" not in name and not name.endswith(".bin.index.json")
+    ]
+    return Files(listing["sha"], {name: sizes[name] for name in [*weights, *beside]})
+
+
+def _ask(model: str) -> Any:
+    from huggingface_hub import get_token
+
+    token = get_token()
+    headers = {"Authorization": f"Bearer {token}"} if token else {}
+    path = f"api/models/{urllib.parse.quote(model)}?blobs=true"
+    try:
+        with open_hub(path, headers) as answer:
+            listing = json.load(answer)
+            return {"sha": listing["sha"], "siblings": listing["siblings"]}
+    except DownloadError as error:
+        cause = error.__cause__
+        if isinstance(cause, urllib.error.HTTPError) and cause.code in {401, 403, 404}:
+            # Without a token the hub answers the same for what is private and what is not there.
+            raise DownloadError(
+                f"there is no folder {model!r} here, and {endpoint()} shows no such model: correct "
+                "the name, or log in for a private or gated one (hf auth login)"
+            ) from error
+        raise DownloadError(f"there is no folder {model!r} here, and {error}") from error
+    except (ValueError, KeyError, TypeError, OSError) as error:
+        raise DownloadError(
+            f"{endpoint()} answers no list of files for {model} ({error!r}): is it a hub?"
+        ) from error
+
+
+def _in_cache(model: str, name: str, revision: str | None = None) -> Path | None:
+    from huggingface_hub import try_to_load_from_cache
+
+    found = try_to_load_from_cache(model, name, revision=revision)
+    return Path(found) if isinstance(found, str) else None
