@@ -12,7 +12,7 @@ PACKAGE = Path(__file__).resolve().parent.parent / "tracer"
 # Ground to top. A module may import modules of its own floor and of those above it in this list.
 # The first pattern that fits a module's name decides.
 FLOORS = [
-    ("ground", ["schema", "errors", "export.text"]),
+    ("ground", ["schema", "errors", "privacy", "export.text"]),
     ("files", ["clocks", "checkpoint", "folder", "storage", "recovery", "journal", "views.labels"]),
     ("tables", ["audit*", "export*"]),
     ("trace", ["summary", "scrubbing", "trace"]),

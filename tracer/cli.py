@@ -151,28 +151,22 @@ def _demo(options: argparse.Namespace) -> None:
 
 def _models(options: argparse.Namespace) -> None:
     require("platformdirs", "filelock", extra="live", purpose="obtaining models")
-    from tracer.demo.models import SEEING, listing
+    from tracer.demo.models import listing
 
     if not options.names:
         _say(listing())
     for name in options.names:
-        source = _obtain(name)
-        _say(f"{name}: {source.place}" if name != SEEING else f"{name} comes with the package")
+        _say(f"{name}: {_obtain(name).place}")
 
 
 def _obtain(name: str) -> Source:
     """Give a model for `from_pretrained`; what a download costs is said before it begins."""
-    from tracer.demo.hub import tell_download
-    from tracer.demo.models import OFFERED, is_on_hub, obtain, offer, source_of
+    from tracer.demo.hub import announce
+    from tracer.demo.models import obtain_named
 
-    if name in OFFERED:
-        model, gguf = OFFERED[name]
-        _say(offer(model))
-        return obtain(model, gguf=gguf, progress=True)
-    source = source_of(name)
-    if is_on_hub(source):
-        _say(tell_download(source.place))
-    return source
+    if text := announce(name):
+        _say(text)
+    return obtain_named(name, progress=True)
 
 
 def _show(options: argparse.Namespace) -> None:

@@ -15,8 +15,9 @@ import numpy as np
 import pyarrow as pa
 
 from tracer.export.text import storable_text
+from tracer.privacy import without_words
 from tracer.recovery import START_SCHEMA
-from tracer.schema import PRIVATE_COLUMNS, TABLES
+from tracer.schema import TABLES
 from tracer.storage import arrow_schema
 
 if TYPE_CHECKING:
@@ -64,19 +65,16 @@ def batch(table: str, rows: Sequence[dict[str, Any]], redact: bool) -> pa.Record
     if unknown:
         raise KeyError(f"{table} has no column {sorted(unknown)}")
     columns = TABLES[table].columns
-    hidden = PRIVATE_COLUMNS.get(table, frozenset()) if redact else frozenset()
     arrays = []
     for column, field in zip(columns, schema, strict=True):
-        if column.name in hidden:
-            arrays.append(pa.nulls(len(rows), field.type))
-            continue
         values = [row.get(column.name) for row in rows]
         if column.kind == "json":
             values = [_json_cell(value) for value in values]
         elif column.kind == "text":
             values = [None if value is None else storable_text(str(value)) for value in values]
         arrays.append(pa.array(values, field.type))
-    return pa.RecordBatch.from_arrays(arrays, schema=schema)
+    made = pa.RecordBatch.from_arrays(arrays, schema=schema)
+    return without_words(table, made) if redact else made
 
 
 def _json_cell(value: Any) -> str | None:

@@ -590,6 +590,7 @@ PRIVATE_COLUMNS: Final[dict[str, frozenset[str]]] = {
     "choices": frozenset({"token_id", "text"}),
     "candidates": frozenset({"token_id", "text"}),
     "messages": frozenset({"text"}),
+    "faults": frozenset({"traceback"}),
     # The largest raw logit is the token that greedy decoding chooses.
     "logits": frozenset({"values"}),
 }

@@ -8,21 +8,15 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Callable
 from typing import Any, Final
 
 import pyarrow as pa
-import pyarrow.compute as pc
 
 from tracer.journal import Journal
-from tracer.schema import PRIVATE_COLUMNS, TABLES
+from tracer.privacy import mapped, without_words
+from tracer.schema import TABLES
 from tracer.storage import Store
 
-# Beyond what a recording redacts: a traceback quotes what it failed on.
-_HIDDEN: Final = {**PRIVATE_COLUMNS, "faults": frozenset({"traceback"})}
-_WORDY_SETTING: Final = (
-    r"text|prompt|string|words|message|conversation|template|image|video|input|bias|suppress|_ids$"
-)
 _HOST_WORDS: Final = frozenset(
     ["host", "hostname", "node", "fqdn", "user", "username", "login", "uuid", "serial", "mac", "ip"]
 )
@@ -104,42 +98,17 @@ class _PathHider:
 def _scrub_batch(
     table: str, batch: pa.RecordBatch, paths: _PathHider | None, text: bool
 ) -> pa.RecordBatch:
-    hidden = _HIDDEN.get(table, frozenset()) if text else frozenset()
-    arrays = []
-    for column, array in zip(TABLES[table].columns, batch.columns, strict=True):
-        if column.name in hidden:
-            array = pa.nulls(len(array), array.type)
-        elif text and table == "chain" and column.name == "parameters":
-            array = _mapped(array, _numbers_only)
-        elif text and table == "settings" and column.name in ("asked", "effective"):
-            is_wordy = pc.match_substring_regex(batch["setting"], _WORDY_SETTING)
-            array = pc.if_else(is_wordy, pa.scalar(None, array.type), array)
-        if paths and column.kind in ("text", "json"):
-            array = _mapped(array, paths.hide_json if column.kind == "json" else paths.hide)
-        arrays.append(array)
+    if text:
+        batch = without_words(table, batch)
+    if paths is None:
+        return batch
+    arrays = [
+        mapped(array, paths.hide_json if column.kind == "json" else paths.hide)
+        if column.kind in ("text", "json")
+        else array
+        for column, array in zip(TABLES[table].columns, batch.columns, strict=True)
+    ]
     return pa.RecordBatch.from_arrays(arrays, schema=batch.schema)
-
-
-def _mapped(array: pa.Array, change: Callable[[str], str]) -> pa.Array:
-    """Each distinct value is changed once."""
-    encoded = array.dictionary_encode()
-    values = pa.array([change(value) for value in encoded.dictionary.to_pylist()], array.type)
-    return values.take(encoded.indices)
-
-
-def _numbers_only(text: str) -> str:
-    """What a processor was made with, without words: a list of banned words is the user's text."""
-    try:
-        value = json.loads(text)
-    except (ValueError, RecursionError):
-        return "{}"
-    if not isinstance(value, dict):
-        return "{}"
-    return json.dumps({name: item for name, item in value.items() if _is_plain(item)})
-
-
-def _is_plain(value: Any) -> bool:
-    return value is None or isinstance(value, bool | int | float)
 
 
 def _without_host(manifest: dict[str, Any]) -> dict[str, Any]:

@@ -48,7 +48,6 @@ def test_the_words_of_an_exception_are_redacted_too(llama, tmp_path):
     assert "bank" not in (tmp_path / "run" / "manifest.json").read_text("utf-8")
 
 
-@pytest.mark.xfail(strict=True, reason="settings hold the user's stop strings and banned ids")
 def test_words_and_ids_among_the_settings_are_redacted_too(processor, seeing, tmp_path):
     words = {"stop_strings": ["my bank account"], "tokenizer": processor.tokenizer}
     with tracer.record(strict=True, redact_text=True) as recording:

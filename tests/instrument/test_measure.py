@@ -28,7 +28,7 @@ def test_memory_is_told_where_the_system_tells_and_missing_elsewhere():
     found = measure.process_memory()
     assert set(found) == {"rss_bytes", "anonymous_bytes", "file_bytes"}
     if sys.platform == "linux":
-        assert found["rss_bytes"] == found["anonymous_bytes"] + found["file_bytes"] > 0
+        assert found["rss_bytes"] >= found["anonymous_bytes"] + found["file_bytes"] > 0
     else:
         assert found["anonymous_bytes"] is None
 

@@ -81,7 +81,6 @@ def test_an_unknown_role_is_no_known_origin():
     assert (segment.origin, segment.role) == ("unknown", "critic")
 
 
-@pytest.mark.xfail(strict=True, reason="the first place that reads alike is credited")
 def test_words_that_the_template_says_too_are_found_at_their_own_place():
     text = "<user>user</>"
     segments = split(text, [{"role": "user", "content": "user"}])

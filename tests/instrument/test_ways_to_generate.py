@@ -132,9 +132,6 @@ def test_candidate_tokens_of_an_assistant_are_no_steps_of_the_outer_call(llama, 
     assert "choices" in set(trace["faults"]["target"])
 
 
-@pytest.mark.xfail(
-    strict=True, reason="a rejected candidate's cache entries are cropped and no step is 'undone'"
-)
 def test_the_audit_holds_with_an_assistant(llama, gpt2):
     with tracer.record(strict=True) as recording:
         llama.generate(**text_inputs(), max_new_tokens=6, do_sample=False, assistant_model=gpt2)
@@ -143,9 +140,6 @@ def test_the_audit_holds_with_an_assistant(llama, gpt2):
     assert broken.to_dict("records") == []
 
 
-@pytest.mark.xfail(
-    strict=True, reason="chunks of a prefill are counted as decode steps, so choices lie too far on"
-)
 def test_a_chunked_prefill_is_told_as_chunks(llama):
     with tracer.record(strict=True) as recording:
         llama.generate(**text_inputs(), max_new_tokens=2, do_sample=False, prefill_chunk_size=2)
@@ -191,7 +185,6 @@ def test_a_character_of_several_tokens_stands_on_the_token_that_completes_it(
     assert not choices["text"].str.contains("\ufffd").any()
 
 
-@pytest.mark.xfail(strict=True, reason="bytes that no further token completes are never told")
 def test_a_character_cut_off_at_the_end_reads_as_the_tokenizer_reads_it(processor, seeing):
     ids = processor.tokenizer("ok \U0001f600")["input_ids"][:-1]
     choices = _answer_of(processor, seeing, ids)["choices"].sort_values("step")

@@ -26,8 +26,8 @@ def token_runs(trace: Trace, call: int | None = None) -> pd.DataFrame:
 
     Returns:
         Columns row, first (index of the first token), tokens, origin, kind, image, text (put
-        together; missing where no token has one), position_t, position_h, position_w (`3` or
-        `3-9`; missing where the model was never given any).
+        together, placeholders once; missing where no token has one), position_t, position_h,
+        position_w (`3` or `3-9`; missing where the model was never given any).
     """
     columns = [*_WHO, "index", "text", *_AXES]
     tokens = trace.read("tokens", columns, [("call", "==", call_or_last(trace, call))])
@@ -40,6 +40,8 @@ def token_runs(trace: Trace, call: int | None = None) -> pd.DataFrame:
     runs.insert(1, "first", folded["index"].first())
     runs.insert(2, "tokens", folded.size())
     runs["text"] = folded["text"].agg(_joined).astype("string")
+    is_placeholder = runs["kind"].isin(["image", "video", "pad"])
+    runs["text"] = runs["text"].mask(is_placeholder, folded["text"].first())
     for axis in _AXES:
         runs[axis] = folded[axis].agg(_span).astype("string")
     return runs.reset_index(drop=True)

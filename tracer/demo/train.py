@@ -24,7 +24,7 @@ from tracer.demo.probe import Probe
 from tracer.demo.seeing_fast import MOVIE_INTERVALS, answer_logits
 from tracer.demo.tokenizer import build_tokenizer
 
-STEPS = 1400
+STEPS = 1900
 SEED = 20
 # First it learns to look something up in a picture, and only that: much sooner than among the rest.
 EASY_STEPS = 300
@@ -32,8 +32,8 @@ EASY_SHARES = (0.0, 0.2, 0.3, 0.5)  # of 0, 1, 2 and 3 shapes
 EASY_KINDS = {"describe": 1.0, "place": 1.0, "where": 1.0}
 MATRIX_STEP, OTHER_STEP = 0.02, 0.004
 WARM_UP = 40
-HELD_STEPS = 600  # before the step size falls, in a line to zero
-GUIDE, GUIDED_STEPS = 0.5, 700  # weight of the probe's loss, and how long it helps
+HELD_STEPS = 800  # before the step size falls, in a line to zero
+GUIDE, GUIDED_STEPS = 0.5, 1000  # weight of the probe's loss, and how long it helps
 UNFINISHED = "unfinished.pt"  # the weights so far, beside the checkpoint to be
 EVALUATE_EVERY = 100
 

@@ -17,10 +17,20 @@ if TYPE_CHECKING:
     from tracer.instrument.run import Run
 
 
-def tokens_seen(cache: Any) -> int | None:
-    """Tokens that a cache has seen; None without a cache that counts."""
-    count = getattr(cache, "get_seq_length", None)
-    return None if count is None else int(count())
+def count(cache: Any) -> Any:
+    """Tokens that a cache has seen, to be read later: a number, or an own copy of the counter.
+
+    A static cache counts in a tensor on its device, which goes on counting; reading it at once
+    would wait for the device.
+    """
+    counter = getattr(cache, "get_seq_length", None)
+    seen: Any = None if counter is None else counter()
+    return seen.clone() if hasattr(seen, "clone") else seen
+
+
+def read(seen: Any) -> int | None:
+    """The number behind `count`."""
+    return None if seen is None else int(seen)
 
 
 def _parts(cache: Any) -> Iterator[tuple[str, Any]]:
@@ -72,7 +82,7 @@ def _describe(layer: Any) -> dict[str, Any]:
     return {
         "class_name": type(layer).__name__,
         "dtype": measure.dtype_name(keys.dtype) if is_made else None,
-        "tokens_seen": tokens_seen(layer),
+        "tokens_seen": read(count(layer)),
         "tensor_tokens": int(keys.shape[-2]) if is_made and keys.ndim > 1 else 0,
         "capacity_tokens": int(capacity) if capacity is not None and int(capacity) > 0 else None,
         "size_bytes": measure.size_of(keys) + measure.size_of(values) if is_made else 0,

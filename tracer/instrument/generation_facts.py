@@ -138,7 +138,7 @@ def _tell_chain(run: Run, kind: str, parts: Any) -> None:
 
 def _plain_attributes(part: Any) -> dict[str, Any]:
     plain: dict[str, Any] = {}
-    for name, value in vars(part).items():
+    for name, value in getattr(part, "__dict__", {}).items():  # a class with slots has none
         if isinstance(value, bool | int | float | str):
             plain[name] = value
         elif hasattr(value, "numel") and value.numel() <= 16 and value.device.type == "cpu":
@@ -189,7 +189,8 @@ def _finish(run: Run, row: int) -> str:
 def _tell_choices(run: Run, rows: list[list[int]] | None, finish: list[str]) -> None:
     """The last choice of each row: it stands if what was returned has it."""
     for row, choice in list(run.last_choice.items()):
-        place = len(run.prompt[row]) + choice["step"]
+        place = len(run.prompt[row]) + len(run.chosen[row]) - 1
+        choice["text"] = run.end_text(row)
         stands = None
         if rows is not None:
             stands = place < len(rows[row]) and rows[row][place] == choice["token_id"]

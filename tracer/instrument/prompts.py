@@ -87,19 +87,28 @@ def split(text: str, messages: list[dict[str, Any]]) -> list[Segment]:
     segments: list[Segment] = []
     cursor = 0
     for number, message in enumerate(messages):
+        role = str(message.get("role"))
         for words in _own_words(message):
-            start = text.find(words, cursor)
+            start = _find(text, words, role, cursor)
             if start < 0:
                 continue
             if start > cursor:
                 segments.append(Segment(cursor, start, None, "template", None))
             cursor = start + len(words)
-            role = str(message.get("role"))
             origin = role if role in {"system", "user", "assistant", "tool"} else "unknown"
             segments.append(Segment(start, cursor, role, origin, number))
     if cursor < len(text):
         segments.append(Segment(cursor, len(text), None, "template", None))
     return segments
+
+
+def _find(text: str, words: str, role: str, cursor: int) -> int:
+    """Where a message's words begin; not inside the name of its role, which templates write."""
+    start = text.find(words, cursor)
+    named = text.find(role, cursor)
+    if 0 <= named <= start < named + len(role):
+        return text.find(words, named + len(role))
+    return start
 
 
 def _own_words(message: dict[str, Any]) -> list[str]:

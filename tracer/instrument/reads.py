@@ -230,7 +230,9 @@ def placed(state: ThreadState, call: Call) -> Observer:
         return
     param = call.argument(1, "target_name")
     load.times_of(param).place_ns += state.recorder.clock() - start
-    if outcome.error is None:
+    # A tensor of another shape is noted as mismatched and not set.
+    odd = getattr(call.argument(3, "loading_info"), "mismatched_keys", ())
+    if outcome.error is None and all(entry[0] != param for entry in odd):
         load.placed.add(param)
     if len(load.reads) >= _BATCH:
         write_reads(load, is_over=False)

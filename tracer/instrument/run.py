@@ -33,6 +33,9 @@ class Step:
     processors_end: int | None = None
     row: Row | None = None
     positions: Any = None
+    seen_before: Any = None
+    seen_after: Any = None
+    chose: bool = False
     scores: choices.Scores = dataclasses.field(default_factory=lambda: choices.Scores())
     rotary_rows: int = 0
 
@@ -51,6 +54,7 @@ class Run:
         self.step: Step | None = None
         self.last_cache: Any = None
         self.number = -1
+        self.rounds = 0  # choices made so far: until the first, every forward is prefill
         self.mode = ""
         self.prompt: list[list[int]] = []
         self.chosen: list[list[int]] = []
@@ -84,7 +88,7 @@ class Run:
         self.resolve()
         self.number += 1
         state = self.state
-        stage = "prefill" if self.number == 0 else "decode"
+        stage = "decode" if self.rounds else "prefill"
         steps = self.recorder.options.steps
         state.muted = steps is not None and self.number not in steps
         places = self.recorder.places
@@ -116,8 +120,8 @@ class Run:
             "input_tokens": None if ids is None else int(ids.shape[1]),
             "mask": _describe_mask(mask),
             "cache": None if cache is None else self.recorder.caches.of(cache),
-            "cache_tokens_before": caches.tokens_seen(cache),
         }
+        step.seen_before = caches.count(cache)
         self.last_cache = cache
         if self.number == 0:
             self._note_prompt_positions(inputs.get("position_ids"))
@@ -150,6 +154,7 @@ class Run:
             return
         cache = _first_given(result, "cache", "past_key_values")
         self.last_cache = cache if cache is not None else self.last_cache
+        step.seen_after = caches.count(self.last_cache)
         if self.observes_choices and self.recorder.options.logits:
             step.scores.logits = result.logits[:, -1].detach().clone()
 
@@ -199,6 +204,8 @@ class Run:
         step.columns["stop_ns"] = self.recorder.clock() - start
         if hasattr(result, "clone"):
             step.scores.stopped = result.clone()
+        self.rounds += 1
+        step.chose = True
         self._end_step(step)
 
     def _end_step(self, step: Step) -> None:
@@ -228,10 +235,13 @@ class Run:
         if step.row is None:
             return
         columns = step.columns
-        seen = caches.tokens_seen(self.last_cache)
+        before, after = caches.read(step.seen_before), caches.read(step.seen_after)
         first, last = _read_ends(step.positions)
+        if self.observes_choices and not step.chose:
+            columns["kind"] = "chunk"
         columns |= {
-            "cache_tokens_after": seen,
+            "cache_tokens_before": before,
+            "cache_tokens_after": after,
             "recorder_ns": step.own_ns,
             "undone": False,
             "first_position": first,
@@ -251,6 +261,13 @@ class Run:
         if self.recorder.options.detail == "stages" or self.state.muted:
             return None
         return caches.count_rotary(self.recorder, self.state.rows, step.rotary_rows)
+
+    def end_text(self, row: int) -> str | None:
+        """Text of a row's last token, with what its unfinished bytes read as."""
+        texts = self.texts[row]
+        if texts and texts[-1] is not None and self.assemblers:
+            texts[-1] += self.assemblers[row].finish()
+        return texts[-1] if texts else None
 
     # The prompt
 

@@ -78,6 +78,7 @@ def tell(
         origins = list(_origins(prompt, ids, vocabulary, marks))
         pictures = list(_pictures(ids, marks, encoding))
         assembler = TextAssembler(vocabulary) if vocabulary else None
+        last = len(ids) - 1
         for index, token_id in enumerate(ids):
             attended = None if seen is None else bool(seen[index])
             origin = "pad" if attended is False else origins[index]
@@ -91,23 +92,29 @@ def tell(
                 origin=origin,
                 image=pictures[index],
                 attended=attended,
-                **_identity(token_id, vocabulary, assembler),
+                **_identity(token_id, vocabulary, assembler, is_last=index == last),
                 kind=_kind(token_id, vocabulary, marks, origin),
                 **_axes(positions, row, index),
             )
 
 
 def _identity(
-    token_id: int, vocabulary: Vocabulary | None, assembler: TextAssembler | None
+    token_id: int,
+    vocabulary: Vocabulary | None,
+    assembler: TextAssembler | None,
+    is_last: bool,
 ) -> dict[str, Any]:
     if vocabulary is None or assembler is None:
         return {"token_id": token_id}
     vocab, raw = vocabulary.piece(token_id)
+    text = assembler.add(token_id)
+    if is_last and text is not None:
+        text += assembler.finish()
     return {
         "token_id": token_id,
         "vocab": vocab,
         "bytes_hex": None if raw is None else raw.hex(),
-        "text": assembler.add(token_id),
+        "text": text,
     }
 
 

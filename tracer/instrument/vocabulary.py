@@ -110,3 +110,7 @@ class TextAssembler:
         if raw is None:
             return self._vocabulary.text(token_id)
         return self._decoder.decode(raw)
+
+    def finish(self) -> str:
+        """What is left of a character that no further token completes: the replacement sign."""
+        return self._decoder.decode(b"", final=True)

@@ -21,8 +21,10 @@ _MOST_ROWS: Final = 200
 _WIDEST_TEXT: Final = 48
 _WIDEST_HTML: Final = 160  # there a long cell takes several lines
 _LONGEST_TOOLTIP: Final = 600
+# Whole numbers that count something large; the others are ids, indices and positions.
+_AMOUNTS: Final = frozenset({"parameters", "values", "patches", "rows", "events"})
 _NO_ROWS: Final = "(no rows)"
-_BOX: Final = "overflow-x:auto;max-height:32em;overflow-y:auto"
+_BOX: Final = "overflow:auto;max-height:75em"  # some thirty rows, then it scrolls
 
 
 class StyledTable:
@@ -150,7 +152,11 @@ def _label(name: str) -> Callable[[Any], str]:
         return labels.bytes_label
     if name.endswith("shape"):
         return labels.shape_label
-    return _plain
+    return _amount if name in _AMOUNTS else _plain
+
+
+def _amount(value: Any) -> str:
+    return labels.count_label(value) if pd.api.types.is_integer(value) else _plain(value)
 
 
 def _plain(value: Any) -> str:
@@ -159,8 +165,7 @@ def _plain(value: Any) -> str:
     if pd.api.types.is_bool(value):
         return "yes" if value else "no"
     if pd.api.types.is_integer(value):
-        # Ids and positions, not amounts: a comma only helps from a million on.
-        return f"{value:,}" if abs(value) >= 1_000_000 else str(value)
+        return str(value)
     return f"{value:.4g}" if pd.api.types.is_float(value) else str(value)
 
 

@@ -99,8 +99,8 @@ def _line_of_tokens(above: Axes, below: Axes, tokens: pd.DataFrame, room: int) -
         axes.grid(True, axis="y", color=FAINT, linewidth=0.6)
     below.set_xticks([])
     texts = [_token(token) for _, token in tokens.iterrows()]
-    # Upright words where the longest fits its bar's width (about 0.075 inches a letter).
-    fits = max(map(len, texts)) * 0.075 < 8 / room
+    # Upright words where the longest fits into its bar's share of eight inches.
+    fits = max(map(_inches, texts)) < 8 / room
     style = {} if fits else {"rotation": 60, "ha": "right", "rotation_mode": "anchor"}
     names(above.xaxis, places.tolist(), texts, **style)
 
@@ -111,6 +111,11 @@ def _percentages(axes: Axes, chances: pd.Series[Any]) -> None:
             f"{100 * chance:.0f} %", (place, chance), (0, 2), textcoords="offset points",
             ha="center", fontsize=7, color=INK,
         )  # fmt: skip
+
+
+def _inches(text: str) -> float:
+    """About how wide a label is; characters from the CJK radicals on are square."""
+    return sum(0.14 if one >= "\u2e80" else 0.08 for one in text)
 
 
 def _token(token: pd.Series[Any]) -> str:

@@ -50,7 +50,7 @@ def load_waterfall(tensor_loads: pd.DataFrame) -> Chart:
     read = begin + loads["read_ns"].to_numpy(dtype=float)
     done = read + loads["cast_ns"].fillna(0).to_numpy(dtype=float)
     busy = loads.groupby("worker")["read_ns"].sum()
-    workers = busy.nlargest(_MOST_LANES).index
+    workers = sorted(busy.nlargest(_MOST_LANES).index)
     chart = Chart(9, 1.9 + 0.34 * len(workers))
     lanes, total = chart.subplots(2, 1, sharex=True, height_ratios=[0.4 + 0.34 * len(workers), 1])
     for lane, worker in enumerate(workers):
@@ -59,7 +59,7 @@ def load_waterfall(tensor_loads: pd.DataFrame) -> Chart:
         _bars(lanes, lane, read[here], done[here], done.max(), ORANGE)
     quiet(lanes)
     legend(lanes, [Patch(color=BLUE, label="read or map"), Patch(color=ORANGE, label="cast, copy")])
-    names(lanes.yaxis, range(len(workers)), [str(worker) for worker in workers])
+    names(lanes.yaxis, range(len(workers)), workers)
     lanes.set_ylim(len(workers) - 0.5, -0.5)
     _bytes_so_far(total, done, loads["size_bytes"].fillna(0).to_numpy(dtype=float))
     rest = "" if len(busy) == len(workers) else f", the {len(workers)} busiest drawn"

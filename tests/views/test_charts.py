@@ -1,0 +1,234 @@
+"""Charts draw what the frame says, in words too, whatever a label holds and however long it is.
+
+Warnings are errors: a glyph that no font has would fail each of these tests.
+"""
+
+import io
+
+import numpy as np
+import pandas as pd
+import pytest
+from matplotlib.figure import Figure
+from PIL import Image
+from synthetic import coherent_rows, make_trace
+
+from tracer.analysis.answer import answer_tokens
+from tracer.summary import stage_totals
+from tracer.trace import Trace
+from tracer.views import charts
+from tracer.views.figure import COLOURS, Chart
+
+HOSTILE = [" the", "红色", "\n", "$x_1$", "<b>", "", None, "\x00", "\ud83d", "\U0001f9e9", "w" * 90]
+
+
+@pytest.fixture(scope="module")
+def trace() -> Trace:
+    return make_trace(coherent_rows())
+
+
+@pytest.fixture(scope="module")
+def made(trace: Trace) -> dict[str, Chart]:
+    return {
+        "load_waterfall": charts.load_waterfall(trace["tensor_loads"]),
+        "stage_times": charts.stage_times(stage_totals(trace.read)),
+        "token_probabilities": charts.token_probabilities(answer_tokens(trace)),
+        "step_times": charts.step_times(trace["steps"]),
+        "cache_growth": charts.cache_growth(trace["cache_layers"]),
+    }
+
+
+def words(chart: Chart) -> list[str]:
+    """Every text of a chart after it was drawn: ticks, legends, labels."""
+    chart.png()
+    return [text.get_text() for text in chart.findobj(lambda part: hasattr(part, "get_text"))]
+
+
+def loads(count: int, workers: int) -> pd.DataFrame:
+    return pd.DataFrame(
+        {
+            "key": [f"layers.{number}.weight" for number in range(count)],
+            "worker": [f"worker_{number % workers}" for number in range(count)],
+            "size_bytes": 1000,
+            "start_ns": np.arange(count) * 10_000,
+            "read_ns": 5_000,
+            "cast_ns": 2_000,
+        }
+    )
+
+
+def tokens(texts: list[str | None]) -> pd.DataFrame:
+    count = len(texts)
+    return pd.DataFrame(
+        {
+            "row": 0,
+            # A trace holds no lone surrogates; a frame made by hand may.
+            "text": pd.Series(texts, dtype=object),
+            "token_id": range(count),
+            "probability": np.linspace(0.2, 0.9, count),
+            "raw_rank": np.arange(count) % 3,
+            "entropy": np.linspace(2, 0, count),
+        }
+    )
+
+
+@pytest.mark.parametrize("name", charts.__all__)
+def test_each_chart_is_a_figure_with_its_finding_in_words(made, name):
+    chart = made[name]
+    assert isinstance(chart, Figure)
+    assert chart.alt_text.endswith(".")
+    assert len(chart.alt_text.splitlines()) == 1
+    title = chart.get_suptitle()
+    assert f"{chart.alt_text}".endswith(f": {title}.")
+
+
+@pytest.mark.parametrize("name", charts.__all__)
+def test_each_chart_has_ink_on_white_in_any_theme(made, name):
+    image = Image.open(io.BytesIO(made[name].png())).convert("RGB")
+    assert image.getpixel((0, 0)) == (255, 255, 255)
+    darkest, _ = image.convert("L").getextrema()
+    assert darkest < 60
+
+
+@pytest.mark.parametrize("name", charts.__all__)
+def test_a_notebook_shows_it_with_words_for_those_who_cannot_see(made, name):
+    data, metadata = made[name]._repr_mimebundle_()
+    assert data["text/plain"] == made[name].alt_text == metadata["image/png"]["alt"]
+    assert metadata["image/png"]["width"] <= 900
+
+
+@pytest.mark.parametrize("name", charts.__all__)
+def test_an_empty_frame_says_that_nothing_was_recorded(name):
+    trace = make_trace({})
+    frames = {
+        "load_waterfall": trace["tensor_loads"],
+        "stage_times": stage_totals(trace.read),
+        "token_probabilities": answer_tokens(trace),
+        "step_times": trace["steps"],
+        "cache_growth": trace["cache_layers"],
+    }
+    chart = getattr(charts, name)(frames[name])
+    assert "nothing was recorded" in chart.alt_text
+    assert chart.png().startswith(b"\x89PNG")
+
+
+def test_colours_differ_in_lightness():
+    """Apart in print and for every eye: relative luminance, as the web's contrast rule has it."""
+    channels = np.array([[int(colour[at : at + 2], 16) for at in (1, 3, 5)] for colour in COLOURS])
+    linear = ((channels / 255 + 0.055) / 1.055) ** 2.4
+    luminance = linear @ [0.2126, 0.7152, 0.0722] + 0.05
+    assert (luminance[1:] / luminance[:-1] > 1.3).all()
+
+
+def test_the_waterfall_counts_tensors_bytes_and_workers(made):
+    assert "6 tensors" in made["load_waterfall"].alt_text
+    assert "2 workers" in made["load_waterfall"].alt_text
+    assert {"loader_0", "loader_1", "read or map"} <= set(words(made["load_waterfall"]))
+
+
+def test_the_waterfall_draws_each_read_where_it_was():
+    chart = charts.load_waterfall(loads(3, workers=1))
+    reads, casts = chart.axes[0].collections
+    spans = [path.get_extents() for path in reads.get_paths()]
+    assert [(box.x0, box.x1) for box in spans] == [(0, 5e3), (1e4, 1.5e4), (2e4, 2.5e4)]
+    assert [path.get_extents().x0 for path in casts.get_paths()] == [5e3, 1.5e4, 2.5e4]
+
+
+def test_a_long_load_stays_readable():
+    chart = charts.load_waterfall(loads(20_000, workers=40))
+    assert len(chart.axes[0].get_yticks()) == 12
+    assert "by 40 workers, the 12 busiest drawn" in chart.alt_text
+    bars = sum(len(part.get_paths()) for part in chart.axes[0].collections)
+    assert bars < 12 * 2 * 1600
+
+
+def test_reads_without_a_worker_or_an_end_are_no_obstacle():
+    frame = loads(3, workers=1).convert_dtypes()
+    frame.loc[0, "worker"] = pd.NA
+    frame.loc[1, "read_ns"] = pd.NA
+    assert "2 tensors" in charts.load_waterfall(frame).alt_text
+
+
+def test_stages_keep_their_order_and_name_the_longest(made):
+    labels = [text.get_text() for text in made["stage_times"].axes[0].get_yticklabels()]
+    assert labels.index("config") < labels.index("tensor_load") < labels.index("decode")
+    assert made["stage_times"].alt_text.startswith("Time of each stage: ")
+
+
+def test_a_stage_of_a_newer_version_is_drawn_too():
+    totals = pd.DataFrame({"stage": ["config", "dream"], "events": [1, 2], "total_ns": [10, 90]})
+    chart = charts.stage_times(totals)
+    assert "dream took longest: 90 ns, 90.0 % of 2 stages" in chart.alt_text
+
+
+def test_tokens_stand_under_their_bars(made):
+    above = made["token_probabilities"].axes[0]
+    labels = [text.get_text() for text in above.get_xticklabels()]
+    assert labels == ["␣word5", "␣word6", "␣word7", "␣word8"]
+    assert [bar.get_height() for bar in above.patches] == [pytest.approx(0.6065)] * 4
+
+
+def test_a_token_that_was_not_the_first_choice_looks_different():
+    chart = charts.token_probabilities(tokens(["a", "b", "c", "d"]))
+    hatched = [bool(bar.get_hatch()) for bar in chart.axes[0].patches]
+    assert sorted(hatched) == [False, False, True, True]
+    assert "4 tokens, 2 of them the model's first choice; least sure of a (20.0 %)" in (
+        chart.alt_text
+    )
+
+
+def test_hostile_tokens_become_labels_without_boxes():
+    chart = charts.token_probabilities(tokens(HOSTILE))
+    shown = words(chart)
+    assert {"␣the", "\\n", "$x_1$", "<b>", "#5", "#6", "\\u0000", "\\ud83d"} <= set(shown)
+    assert max(map(len, shown[:12])) <= 60
+
+
+@pytest.mark.parametrize(("count", "lines", "drawn"), [(24, 1, 24), (25, 2, 25), (500, 4, 96)])
+def test_a_long_answer_goes_on_in_further_lines(count, lines, drawn):
+    chart = charts.token_probabilities(tokens(["a"] * count))
+    assert len(chart.axes) == 2 * lines
+    assert sum(len(axes.patches) for axes in chart.axes[::2]) == drawn
+    assert ("the first 96 are drawn" in chart.alt_text) == (count > drawn)
+
+
+def test_of_a_batch_the_first_row_is_drawn():
+    both = pd.concat([tokens(["a", "b"]), tokens(["c", "d", "e"]).assign(row=1)])
+    assert "2 tokens" in charts.token_probabilities(both).alt_text
+
+
+def test_steps_are_split_into_their_parts(made):
+    chart = made["step_times"]
+    assert "prefill 20.0 ms, then 3 decode steps of 10.0 ms on average" in chart.alt_text
+    assert {"prepare", "forward", "processors", "select", "stop test"} <= set(words(chart))
+    below = chart.axes[1]
+    tops = [bar.get_y() + bar.get_height() for bar in below.patches[-3:]]
+    assert tops == [pytest.approx(10e6)] * 3
+
+
+def test_many_steps_are_binned_and_the_axis_says_so(trace):
+    one = trace["steps"].iloc[[1]]
+    many = pd.concat([one.assign(step=number) for number in range(1, 2001)])
+    chart = charts.step_times(pd.concat([trace["steps"].head(1), many]))
+    assert len(chart.axes[1].patches) <= 60 * 5
+    assert chart.axes[1].get_xlabel() == "decode step, means of 34"
+
+
+def test_a_generation_of_one_token_has_no_decode_steps(trace):
+    chart = charts.step_times(trace["steps"].head(1))
+    assert "then 0 decode steps" in chart.alt_text
+    chart.png()
+
+
+def test_the_cache_grows_by_the_same_bytes_each_step(made):
+    assert made["cache_growth"].alt_text.endswith(
+        "1.02 kB after prefill, 1.41 kB after 3 more steps, 128 B a step."
+    )
+
+
+def test_layers_of_different_classes_are_bands_of_their_own(trace):
+    layers = trace["cache_layers"]
+    layers.loc[layers["layer"] == 1, "class_name"] = "DynamicSlidingWindowLayer"
+    chart = charts.cache_growth(layers)
+    assert {"1 layer DynamicLayer, self", "1 layer DynamicSlidingWindowLayer, self"} <= set(
+        words(chart)
+    )

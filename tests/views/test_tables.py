@@ -1,0 +1,161 @@
+"""Tables show any frame safely: escaped, bounded, in human units, with what a column means."""
+
+import html.parser
+import re
+
+import numpy as np
+import pandas as pd
+import pytest
+from synthetic import coherent_rows, make_trace
+
+from tracer.views.tables import styled, text_table
+
+HOSTILE = [
+    "<script>alert(1)</script>",
+    "</td></tr></table><img src=x onerror=alert(1)>",
+    "&lt;b&gt;",
+    "\"quoted\" 'twice'",
+    "line\nfeed\tand tab",
+    "\x1b[2J\x07bell",
+    "\u202ereversed",
+    "\ud83d",
+    "=1+1",
+    "x" * 5000,
+]
+
+
+class Reader(html.parser.HTMLParser):
+    """Collect tags, tooltips and the text of cells."""
+
+    def __init__(self, text: str) -> None:
+        super().__init__()
+        self.tags: list[str] = []
+        self.titles: list[str] = []
+        self.cells: list[str] = []
+        self.feed(text)
+
+    def handle_starttag(self, tag, attrs):
+        self.tags.append(tag)
+        self.titles += [value for name, value in attrs if name == "title"]
+        if tag == "td":
+            self.cells.append("")
+
+    def handle_data(self, data):
+        if self.cells and self.tags[-1] == "td":
+            self.cells[-1] += data
+
+
+def read(frame: pd.DataFrame) -> Reader:
+    return Reader(styled(frame)._repr_html_())
+
+
+@pytest.mark.parametrize("column", ["name", "text", "some_bytes_", "<b>"])
+@pytest.mark.parametrize("cell", HOSTILE)
+def test_no_cell_and_no_head_becomes_markup(column, cell):
+    heads = pd.Index([column, cell[:40]], dtype=object)
+    reader = read(pd.DataFrame([[cell, "plain"]], columns=heads, dtype=object))
+    assert set(reader.tags) == {"div", "table", "thead", "tbody", "tr", "th", "td"}
+    assert reader.tags.count("td") == 2
+
+
+@pytest.mark.parametrize("cell", HOSTILE)
+def test_a_row_of_text_is_one_line_that_moves_no_cursor(cell):
+    lines = text_table(pd.DataFrame({"name": [cell]}, dtype=object)).split("\n")
+    assert len(lines) == 2
+    assert not re.search("[\x00-\x1f\x7f-\x9f\ud800-\udfff]", lines[1])
+    assert len(lines[1]) <= 60
+
+
+def test_a_text_column_keeps_its_spaces_in_quotes():
+    assert "' red'" in text_table(pd.DataFrame({"text": [" red"]}))
+
+
+@pytest.mark.parametrize(
+    ("name", "value", "shown"),
+    [
+        ("read_ns", 2_300_000, "2.30 ms"),
+        ("size_bytes", 16_600_000_000, "16.6 GB"),
+        ("input_shape", "[1, 3602, 3584]", "1 × 3602 × 3584"),
+        ("parameters", 8_292_166_656, "8,292,166,656"),
+        ("parameters", '{"penalty": 1.05}', '{"penalty": 1.05}'),
+        ("token_id", 151_643, "151643"),
+        ("probability", 0.123456, "0.1235"),
+        ("accepted", True, "yes"),
+        ("accepted", np.False_, "no"),
+        ("finish", None, "-"),
+        ("read_ns", pd.NA, "-"),
+        ("entropy", float("nan"), "-"),
+    ],
+)
+def test_values_are_shown_as_people_read_them(name, value, shown):
+    assert read(pd.DataFrame({name: pd.Series([value], dtype=object)})).cells == [shown]
+
+
+def test_numbers_stand_to_the_right_and_words_to_the_left():
+    page = styled(pd.DataFrame({"step": [1], "is_cached": [True], "name": ["a"]}))._repr_html_()
+    assert re.findall('<td style="text-align:(left|right)', page) == ["right", "left", "left"]
+
+
+def test_200_of_20_000_rows_are_shown_and_the_rest_is_counted():
+    frame = pd.DataFrame({"step": range(20_000)})
+    assert read(frame).tags.count("td") == 200
+    assert "200 of 20,000 rows" in styled(frame)._repr_html_()
+    assert text_table(frame).endswith("200 of 20,000 rows")
+    assert len(text_table(frame).splitlines()) == 202
+
+
+def test_a_frame_without_rows_says_so():
+    frame = pd.DataFrame({"step": []})
+    assert styled(frame)._repr_html_() == "<p>(no rows)</p>"
+    assert text_table(frame) == "  (no rows)"
+
+
+def test_heads_tell_meaning_provenance_and_unit():
+    titles = read(make_trace(coherent_rows())["steps"]).titles
+    assert "select_ns: Choice of the token: from processors to stopping test (derived, in ns)" in (
+        titles
+    )
+    assert len(titles) == len(make_trace({})["steps"].columns)
+
+
+def test_a_name_in_many_tables_means_what_it_means_in_the_table_shown():
+    trace = make_trace(coherent_rows())
+    loads = trace.read("tensor_loads", ["key", "file", "shape", "read_ns"])
+    built = trace.read("meta_params", ["param", "module_class", "planned_device", "shape"])
+    assert "shape: Shape in the file (measured)" in read(loads).titles
+    assert "shape: Shape (measured)" in read(built).titles
+
+
+def test_a_column_that_no_table_has_is_said_to_be_computed():
+    assert read(pd.DataFrame({"step_share": [0.5]})).titles == [
+        "step_share: computed for this table"
+    ]
+
+
+def test_the_frame_itself_is_kept_for_computing():
+    frame = pd.DataFrame({"step": [1, 2]})
+    assert styled(frame).frame is frame
+
+
+def test_as_text_it_reads_like_the_text_table():
+    frame = pd.DataFrame({"step": [1, 2]})
+    assert repr(styled(frame)) == text_table(frame)
+
+
+def test_chinese_keeps_columns_aligned_in_a_terminal():
+    frame = pd.DataFrame({"name": ["红色", "red"], "step": [1, 2]})
+    _, chinese, latin = text_table(frame).splitlines()
+    # Two characters of two columns each are as wide as four letters.
+    assert len(latin) - len(chinese) == 2
+
+
+def test_columns_of_one_name_are_both_shown():
+    frame = pd.DataFrame([[1, "a"]], columns=["step", "step"])
+    assert read(frame).cells == ["1", "a"]
+
+
+@pytest.mark.parametrize("table", ["calls", "placements", "tokens", "choices", "sources"])
+def test_any_table_of_a_trace_can_be_shown(table):
+    frame = make_trace(coherent_rows())[table]
+    assert read(frame).tags.count("td") == frame.size
+    assert len(text_table(frame).splitlines()) == len(frame) + 1
