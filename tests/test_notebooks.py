@@ -73,7 +73,7 @@ def noise(notebook: NotebookNode) -> list[str]:
 
 
 def test_there_is_a_first_notebook():
-    assert [path.name for path in NOTEBOOKS][0] == "01_first_trace.ipynb"
+    assert NOTEBOOKS[0].name == "01_first_trace.ipynb"
 
 
 @pytest.mark.slow

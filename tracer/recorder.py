@@ -144,6 +144,7 @@ class Recorder:
         self.signatures: list[row_forms.Signature] = []
         self.contexts: list[tuple[int, int, str]] = [(-1, -1, "forward")]
         self.targets_seen: dict[str, int] = defaultdict(int)
+        self.targets_done: dict[str, int] = defaultdict(int)  # of these, ended without an error
         self.models = ShortIds("model")
         self.caches = ShortIds("cache")
         self.notes: dict[str, Any] = {}  # what observers leave for each other, by their own names

@@ -301,7 +301,7 @@ _TABLES = (
         _integer("header_bytes", "Bytes of the safetensors header, its 8 length bytes not counted"),
         _integer("tensors", "Tensors named in the header"),
         _json("metadata", "What __metadata__ of the header holds"),
-        _boolean("read", "Whether the run read it"),
+        _boolean("read", "Whether the loader opened it, or the library asked for its path"),
         _text("why_not", "Why it was not read"),
         _text("filesystem", "Type of the file system"),
         _text("access", "mmap, pread or bytes"),

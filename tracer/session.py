@@ -241,7 +241,7 @@ def _targets(recorder: Recorder) -> list[dict[str, Any]]:
     return [
         {
             "target": target.name,
-            "expected": bool(target.follows and recorder.targets_seen.get(target.follows, 0)),
+            "expected": bool(target.follows and recorder.targets_done.get(target.follows, 0)),
             "seen": recorder.targets_seen.get(target.name, 0),
         }
         for target in TARGETS

@@ -90,12 +90,19 @@ def test_home_is_the_users_cache_unless_told_otherwise(monkeypatch, elsewhere):
     assert home() == Path(platformdirs.user_cache_dir("tracer-lab", appauthor=False))
 
 
+def test_an_offer_says_what_is_still_to_come(model):
+    assert "About 0 MB to download" in offer(model, gguf=True)
+    obtain(model, gguf=True)
+    assert "Nothing more to download, 0 MB to keep" in offer(model)
+
+
 @pytest.mark.parametrize("name", OFFERED)
 def test_asking_what_there_is_downloads_nothing(name, elsewhere, capsys):
     assert cli.main(["models"]) == 0
     shown = capsys.readouterr().out
     assert f"\n{name}\n" in shown
     assert "About 93 MB to download, 370 MB to keep in" in shown
+    assert "About 93 MB to download, 98 MB to keep in" in shown
     assert "only very little Chinese" in shown
     with pytest.raises(DownloadError, match=f"tracer models {name}"):
         source_of(name)
@@ -119,7 +126,7 @@ def test_both_forms_are_obtained_once(model, hub, elsewhere):
     assert unpacked == Source(str(elsewhere / "models" / "Tiny-Chat"))
     assert (obtain(model, gguf=True), obtain(model)) == (packed, unpacked)
     assert len(hub.asked) == 1
-    assert "In " in offer(model)
+    assert offer(model).endswith(f" In {elsewhere}.")
     assert [name for name in files_in(elsewhere) if "partial" in name] == []
 
 

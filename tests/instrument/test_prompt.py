@@ -3,9 +3,7 @@
 import json
 
 import pytest
-import torch
 from instrument.toys import MESSAGES, ask
-from qwen_vl_utils import process_vision_info
 
 import tracer
 
@@ -149,60 +147,6 @@ def test_a_batch_of_texts_has_rows_and_marks_padding(processor):
     attended = encoded["attention_mask"].flatten().bool().tolist()
     assert tokens["attended"].tolist() == attended
     assert ((tokens["kind"] == "pad") == [not one for one in attended]).all()
-
-
-def test_two_images_are_two_rows_and_share_no_token(processor, seeing):
-    picture = MESSAGES[1]["content"][0]
-    messages = [
-        {
-            "role": "user",
-            "content": [picture, picture, {"type": "text", "text": "Compare them."}],
-        }
-    ]
-    with tracer.record(strict=True) as recording:
-        _, inputs = ask(processor, messages)
-        seeing.generate(**inputs, max_new_tokens=1, do_sample=False)
-    images = recording.trace["images"].sort_values("index")
-    tokens = recording.trace["tokens"]
-    assert images["index"].tolist() == [0, 1]
-    for image in images.itertuples():
-        own = tokens[tokens["image"] == image.index]
-        assert image.expected_tokens == image.found_tokens == len(own)
-        assert image.replaced_embeddings == image.expected_tokens
-        assert own["index"].min() == image.first_position
-    assert inputs["image_grid_thw"].shape == torch.Size([2, 3])
-
-
-_COPIED_BEFORE = process_vision_info
-
-
-@pytest.mark.parametrize("is_copied_before", [True, False])
-def test_the_helper_is_met_whenever_its_name_was_imported(processor, is_copied_before):
-    with tracer.record(strict=True) as recording:
-        if is_copied_before:
-            helper = _COPIED_BEFORE
-        else:
-            from qwen_vl_utils import process_vision_info as helper
-        images, _ = helper(MESSAGES)
-        processor(text=["<|vision_start|><|image_pad|><|vision_end|>"], images=images)
-    (image,) = recording.trace["images"].itertuples()
-    assert (image.helper_w, image.helper_h) == images[0].size
-    assert image.fetch_ns > 0
-    names = set(recording.trace["spans"]["name"]) | set(recording.trace["calls"]["name"])
-    assert {"extract_vision_info", "fetch_image"} <= names
-
-
-def test_a_picture_from_a_file_is_told_as_one(processor, tmp_path):
-    path = tmp_path / "图 片.png"
-    MESSAGES[1]["content"][0]["image"].convert("RGBA").save(path)
-    for given in (str(path), f"file://{path}"):
-        messages = [{"role": "user", "content": [{"type": "image", "image": given}]}]
-        with tracer.record(strict=True) as recording:
-            ask(processor, messages)
-        (image,) = recording.trace["images"].itertuples()
-        assert image.source_kind == "path"
-        assert (image.original_w, image.original_h) == MESSAGES[1]["content"][0]["image"].size
-        assert str(tmp_path) not in str(recording.trace["images"].to_dict())
 
 
 def test_a_prompt_that_no_model_consumed_belongs_to_its_encoding(processor):

@@ -207,7 +207,7 @@ def test_steps_are_split_into_their_parts(made):
 
 def test_many_steps_are_binned_and_the_axis_says_so(trace):
     one = trace["steps"].iloc[[1]]
-    many = pd.concat([one.assign(step=number) for number in range(1, 2001)])
+    many = pd.concat([one] * 2000).assign(step=range(1, 2001))
     chart = charts.step_times(pd.concat([trace["steps"].head(1), many]))
     assert len(chart.axes[1].patches) <= 60 * 5
     assert chart.axes[1].get_xlabel() == "decode step, means of 34"

@@ -33,7 +33,8 @@ def shard_accounts(trace: Trace) -> pd.DataFrame:
     )
     tensors = trace.read("checkpoint_tensors", ["model", "file", "size_bytes"])
     sums = tensors.groupby(["model", "file"])["size_bytes"].sum().rename("tensor_bytes")
-    accounts = files.join(sums, on=["model", "path"]).sort_values(["model", "path"])
+    sums = sums.reset_index().rename(columns={"file": "path"})
+    accounts = files.merge(sums, how="left").sort_values(["model", "path"])
     accounts["rest_bytes"] = (
         accounts["size_bytes"] - LENGTH_BYTES - accounts["header_bytes"] - accounts["tensor_bytes"]
     )

@@ -12,20 +12,16 @@ from typing import Any, Final
 
 from tqdm.auto import tqdm
 
-from tracer.analysis.answer import answer_text, answer_tokens
-from tracer.analysis.loading import slowest_tensors
 from tracer.demo import draw_scene
 from tracer.demo.models import Source
+from tracer.demo.story import SCENE, describe
 from tracer.environment import require
 from tracer.errors import CheckpointError
 from tracer.session import record
-from tracer.summary import stage_totals
-from tracer.trace import Trace
-from tracer.views.tables import text_table
 
 QUESTION: Final = "What is the capital of France?"
 PICTURE_QUESTION: Final = "Describe this image."
-SCENE: Final = "red circle top left, blue star bottom right"
+
 NEW_TOKENS: Final = 64
 
 
@@ -64,7 +60,7 @@ def tell_model_story(
         )
         bar.update()
         bar.set_description("checking the trace")
-        story = _describe(recording.trace, asked)
+        story = describe(recording.trace, asked)
         bar.update()
     return f"{story}\n\nTrace  {target}\nCSV    {csv}"
 
@@ -74,10 +70,10 @@ def _ask(source: Source, question: str | None) -> str:
     if _takes_pictures(source):
         question = PICTURE_QUESTION if question is None else question
         _ask_about_picture(source, question)
-        return f"Asked about a picture of: {SCENE}\n{question}"
+        return f"Picture   {SCENE}\nQuestion  {question}"
     question = QUESTION if question is None else question
     _ask_text(source, question)
-    return f"Asked: {question}"
+    return f"Question  {question}"
 
 
 def _takes_pictures(source: Source) -> bool:
@@ -153,15 +149,3 @@ def _generate(model: Any, inputs: Any, front: Any) -> None:
     output = model.generate(**inputs, max_new_tokens=NEW_TOKENS, do_sample=False)
     new = output[:, inputs["input_ids"].shape[1] :]
     front.batch_decode(new, skip_special_tokens=True)
-
-
-def _describe(trace: Trace, asked: str) -> str:
-    loads = slowest_tensors(trace)
-    parts = [
-        "\n".join([asked, *answer_text(trace).values()]),
-        "Stages\n" + text_table(stage_totals(trace.read)),
-        "The ten slowest tensors\n" + text_table(loads.drop(columns=["stored_dtype", "worker"])),
-        "The answer, token by token\n" + text_table(answer_tokens(trace).drop(columns=["row"])),
-        "Audit\n" + text_table(trace.audit()[["verdict", "check", "found"]]),
-    ]
-    return "\n\n".join(parts)

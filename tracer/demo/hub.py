@@ -48,7 +48,8 @@ def announce(name: str) -> str:
         StorageError: as `tell_download`.
     """
     if name in OFFERED:
-        return offer(OFFERED[name][0])
+        model, gguf = OFFERED[name]
+        return offer(model, gguf=gguf)
     place = source_of(name).place
     return "" if Path(place).is_dir() else tell_download(place)
 

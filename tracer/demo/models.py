@@ -157,13 +157,16 @@ def obtain(model: DemoModel, *, gguf: bool = False, progress: bool = False) -> S
     return finished
 
 
-def offer(model: DemoModel) -> str:
-    """Say in a sentence or two what a model is, what obtaining it costs, and where it goes."""
-    if find(model) and find(model, gguf=True):
-        return f"{model.name}: {model.about}. In {home()}."
-    wheel, kept = model.published.wheel_bytes, model.published.size_bytes + model.safetensors_bytes
+def offer(model: DemoModel, *, gguf: bool = False) -> str:
+    """Say in a sentence or two what a form of a model is, what it still costs, and where it is."""
+    what = f"{model.name}: {model.about}."
+    if find(model, gguf=gguf) is not None:
+        return f"{what} In {home()}."
+    fetched = find(model, gguf=True) is not None
+    wheel = f"About {model.published.wheel_bytes / 1e6:.0f} MB"
+    kept = (0 if fetched else model.published.size_bytes) + (0 if gguf else model.safetensors_bytes)
     return (
-        f"{model.name}: {model.about}. About {wheel / 1e6:.0f} MB to download, {kept / 1e6:.0f} MB "
+        f"{what} {'Nothing more' if fetched else wheel} to download, {kept / 1e6:.0f} MB "
         f"to keep in {home()}, where {free_bytes(home()) / 1e9:.1f} GB are free."
     )
 
@@ -189,7 +192,7 @@ def listing() -> str:
     lines = [f"{SEEING}\n  the embedded model, which sees coloured shapes; English and Chinese"]
     for name, (model, gguf) in OFFERED.items():
         form = "its GGUF file as published" if gguf else "safetensors"
-        lines.append(f"{name}\n  {form}. {offer(model)}")
+        lines.append(f"{name}\n  {form}. {offer(model, gguf=gguf)}")
     return "\n".join([*lines, "or any folder, GGUF file or hub id: demo --model PATH_OR_ID"])
 
 

@@ -14,7 +14,7 @@ from pathlib import Path
 import numpy as np
 from PIL import Image
 
-from tracer.analysis.answer import answer_text, answer_tokens
+from tracer.analysis.answer import answer_tokens
 from tracer.demo.drawing import draw_scene
 from tracer.demo.story import QUESTION, SCENE
 from tracer.trace import Trace, open_trace
@@ -48,10 +48,13 @@ def _conversation(trace: Trace, height: float) -> Chart:
     axes.set_xticks([])
     axes.set_yticks([])
     axes.spines[:].set_color(FAINT)
-    answer = drawable(" ".join(answer_text(trace).values()).strip())
+    tokens = answer_tokens(trace)
+    # What ends an answer is no part of what was said.
+    answer = drawable("".join(tokens.loc[tokens["finish"].ne("eos").fillna(True), "text"]).strip())
     place = 1 - 3.2 / height
     for text, colour, size in [(QUESTION, INK, 12), (answer, BLUE, 12)]:
-        lines = textwrap.wrap(text, 26, max_lines=12, placeholder=" …")
+        # Chinese characters are about twice as wide.
+        lines = textwrap.wrap(text, 26 if text.isascii() else 14, max_lines=9, placeholder=" …")
         chart.text(
             0.08, place, "\n".join(lines), color=colour, fontsize=size, va="top", linespacing=1.5,
             fontfamily=families(), parse_math=False,

@@ -45,7 +45,7 @@ def tell_story(folder: str | Path, *, progress: bool = False) -> str:
         StorageError: the folder can't be written.
     """
     with tqdm(total=4, disable=not progress, unit="part") as bar:
-        recording = record(folder, if_exists="number")
+        recording = record(folder, if_exists="number", verify_weights=True)
         with recording:
             bar.set_description("loading the model")
             processor, model = _load()
@@ -59,7 +59,7 @@ def tell_story(folder: str | Path, *, progress: bool = False) -> str:
         csv = trace.to_csv(_beside(target)) if target is not None else None
         bar.update()
         bar.set_description("checking the trace")
-        story = describe(trace)
+        story = describe(trace, f"Picture   {SCENE}\nQuestion  {QUESTION}")
         bar.update()
     return f"{story}\n\nTrace  {target}\nCSV    {csv}"
 
@@ -100,14 +100,14 @@ def _beside(target: Path) -> Path:
     return target.with_name(f"{target.name}-csv")
 
 
-def describe(trace: Trace) -> str:
-    """The story of a trace: question and answer, stages, slowest tensors, tokens, audit."""
+def describe(trace: Trace, asked: str) -> str:
+    """The story of a trace: what was asked and answered, stages, slowest tensors, tokens, audit."""
     tensors = slowest_tensors(trace)[_TENSOR]
     tokens = answer_tokens(trace)[_TOKEN]
     audit = trace.audit()
     broken = int((audit["verdict"] == "broken").sum())
     parts = [
-        f"Picture   {SCENE}\nQuestion  {QUESTION}",
+        asked,
         *[f"Answer    {visible_text(answer)}" for answer in answer_text(trace).values()],
         "Stages (times of threads added up)\n" + text_table(stage_totals(trace.read)),
         "The ten slowest tensors\n" + text_table(tensors),

@@ -8,6 +8,7 @@ It writes the finished checkpoint; `check` examines it.
 import argparse
 from collections import Counter
 from collections.abc import Iterator
+from itertools import pairwise
 from pathlib import Path
 
 import torch
@@ -21,18 +22,21 @@ from tracer.demo.card import model_card
 from tracer.demo.checkpoint import new_model, write_checkpoint
 from tracer.demo.optimiser import Muon
 from tracer.demo.probe import Probe
+from tracer.demo.questions import SCENE_KINDS
 from tracer.demo.seeing_fast import MOVIE_INTERVALS, answer_logits
 from tracer.demo.tokenizer import build_tokenizer
 
-STEPS = 1900
+STEPS = 2000
 SEED = 20
 # First it learns to look something up in a picture, and only that: much sooner than among the rest.
 EASY_STEPS = 300
 EASY_SHARES = (0.0, 0.2, 0.3, 0.5)  # of 0, 1, 2 and 3 shapes
 EASY_KINDS = {"describe": 1.0, "place": 1.0, "where": 1.0}
+# Once it sees, more questions about fewer pictures, and more of the hard ones.
+LATE_STEP = 900
+LATE_KINDS = dict(zip(SCENE_KINDS, (1.0, 1.0, 1.0, 1.3, 1.0, 1.3, 2.0), strict=True))
 MATRIX_STEP, OTHER_STEP = 0.02, 0.004
-WARM_UP = 40
-HELD_STEPS = 800  # before the step size falls, in a line to zero
+RATES = ((0, 0.025), (39, 1.0), (700, 1.0), (900, 0.8), (920, 0.4), (1600, 0.25), (STEPS, 0.0))
 GUIDE, GUIDED_STEPS = 0.5, 1000  # weight of the probe's loss, and how long it helps
 UNFINISHED = "unfinished.pt"  # the weights so far, beside the checkpoint to be
 EVALUATE_EVERY = 100
@@ -53,11 +57,12 @@ def initialise(model: Qwen2_5_VLForConditionalGeneration, seed: int) -> None:
         torch.nn.init.normal_(weight, std=spread, generator=generator)
 
 
-def rate(step: int, steps: int) -> float:
-    """Give the part of the full step size: warm-up, hold, then down to zero."""
-    warm = min(1.0, (step + 1) / WARM_UP)
-    left = (steps - step) / (steps - HELD_STEPS)
-    return min(warm, left, 1.0)
+def rate(step: int) -> float:
+    """Give the part of the full step size, in straight lines between the points of `RATES`."""
+    for (start, high), (end, low) in pairwise(RATES):
+        if step < end:
+            return high + (low - high) * (step - start) / (end - start)
+    return 0.0
 
 
 class Training:
@@ -80,7 +85,7 @@ class Training:
     def advance(self) -> list[float]:
         """Do one step; give the loss of each of its batches."""
         losses = [self._learn(batch) for batch in self._batches()]
-        size = rate(self.step, self.steps)
+        size = rate(self.step)
         torch.nn.utils.clip_grad_norm_(self._others, 1.0)
         for group in self._adam.param_groups:
             group["lr"] = OTHER_STEP * size
@@ -95,11 +100,16 @@ class Training:
         if self.step < EASY_STEPS:
             yield self.maker.pictures(20, 6, EASY_SHARES, EASY_KINDS)
             return
-        yield self.maker.pictures(16, 6)
-        if self.step % 2:
-            yield self.maker.pairs(8, 4)
+        is_late = self.step >= LATE_STEP
+        if is_late:
+            yield self.maker.pictures(12, 10, kinds=LATE_KINDS)
         else:
-            yield self.maker.movies(8, 4)
+            yield self.maker.pictures(16, 6)
+        rows, questions = (6, 6) if is_late else (8, 4)
+        if self.step % 2:
+            yield self.maker.pairs(rows, questions)
+        else:
+            yield self.maker.movies(rows, questions)
         if self.step % 4 == 0:
             yield self.maker.texts(4, 6)
 

@@ -248,8 +248,8 @@ def _tell_images(run: Run) -> None:
     marks = run.placeholders()
     for kind in ("image", "video"):
         places = [
-            place
-            for ids in run.prompt
+            (row, place)
+            for row, ids in enumerate(run.prompt)
             for place, token_id in enumerate(ids)
             if marks.kind(token_id) == kind
         ]
@@ -260,8 +260,9 @@ def _tell_images(run: Run) -> None:
             compared = run.replaced[offset : offset + count] if run.replaced else None
             told = dataclasses.replace(
                 image,
+                row=own[0][0] if own else image.row,
                 found_tokens=len(own),
-                first_position=own[0] if own else None,
+                first_position=own[0][1] if own else None,
                 replaced_embeddings=None if compared is None else sum(compared),
             )
             images.tell(run.recorder, told, run.span.seq, run.span.seq)

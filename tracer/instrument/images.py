@@ -69,19 +69,30 @@ def fetched(state: ThreadState, call: Call) -> Observer:
     image = Image(kind=kind)
     given = element.get(kind, element.get("image_url"))
     image.source_kind = _source_kind(given)
-    image.mode = getattr(given, "mode", None)
+    image.mode = _mode_of(given)
     span = open_span(state, call)
+    video = state.recorder.notes.get("fetching")
     state.recorder.notes["fetching"] = image
     outcome = yield None
-    state.recorder.notes.pop("fetching", None)
+    state.recorder.notes["fetching"] = video
     image.fetch_ns = state.recorder.clock() - span.start
     state.close(span, outcome.status, summary={"source": image.source_kind})
-    result = outcome.result
-    if hasattr(result, "size") and hasattr(result, "mode"):
+    result = outcome.result[0] if isinstance(outcome.result, tuple) else outcome.result
+    if hasattr(result, "ndim") and result.ndim == 4:  # (frame, channel, height, width)
+        image.frames = int(result.shape[0])
+        image.helper_h, image.helper_w = (int(size) for size in result.shape[-2:])
+    elif _mode_of(result) is not None:
         image.helper_w, image.helper_h = result.size
+    if image.helper_w is not None and video is None:  # a video's frames are its own
         # The identity of the picture is how the processor's input is recognised; the list is
         # emptied by the next processor call, before another picture can take the same place.
         _fetched_of(state.recorder).append((id(result), image))
+
+
+def _mode_of(picture: Any) -> str | None:
+    """Colour mode of a PIL image; a tensor has a method of that name."""
+    mode = getattr(picture, "mode", None)
+    return mode if isinstance(mode, str) else None
 
 
 def _source_kind(given: Any) -> str | None:
@@ -92,7 +103,7 @@ def _source_kind(given: Any) -> str | None:
         return "path"
     if isinstance(given, PurePath):
         return "path"
-    if hasattr(given, "mode") and hasattr(given, "size"):
+    if _mode_of(given) is not None:
         return "PIL"
     if isinstance(given, list | tuple):
         return "frames"
@@ -126,7 +137,7 @@ def take(recorder: Recorder, pictures: list[Any], kind: str = "image") -> list[I
             size = getattr(picture, "size", None)
             if isinstance(size, tuple):
                 image.original_w, image.original_h = size
-            image.mode = getattr(picture, "mode", None)
+            image.mode = _mode_of(picture)
         image.index = index
         taken.append(image)
     waiting.clear()

@@ -50,6 +50,8 @@ class Observation:
     def end(self, result: Any, error: BaseException | None) -> None:
         """Run the observer to its end."""
         observer, self._observer = self._observer, None
+        if error is None:
+            self._state.recorder.targets_done[self._call.target.name] += 1
         if self._reentry is not None:
             INSTALLER.inside.discard(self._reentry)
         if observer is None:

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from tracer import checkpoint
+from tracer.errors import CheckpointError
 from tracer.instrument import measure, placements
 from tracer.instrument.reads import STORED_DTYPES, Load
 from tracer.instrument.targets import IGNORED_LOAD_ARGUMENTS
@@ -52,7 +53,7 @@ def _planned_device(device_map: Any) -> str | None:
 def tell(load: Load, model: Any) -> None:
     """All tables of a load that ended well."""
     _tell_model(load, model)
-    tell_files(load)
+    tell_checkpoint(load)
     placements.describe(load, model)
     _tell_settings(load, model)
     generation = getattr(model, "generation_config", None)
@@ -102,11 +103,18 @@ def _folder(load: Load) -> str | None:
     return load.asked if load.asked and Path(load.asked).is_dir() else None
 
 
-def tell_files(load: Load) -> None:
-    """`files` and `checkpoint_tensors`, for a load that failed as well."""
+def tell_checkpoint(load: Load) -> None:
+    """`checkpoint_tensors` now and `files` in the end, for a load that failed as well.
+
+    Whether a file was read is known in the end only: a tokenizer may be loaded after the model.
+    """
     folder = _folder(load)
-    if folder is None:
-        return
+    if folder is not None:
+        load.state.recorder.at_end.append(lambda: _tell_files(load, folder))
+        _tell_tensors(load, folder)
+
+
+def _tell_files(load: Load, folder: str) -> None:
     recorder = load.state.recorder
     resolved = recorder.notes.get("resolved", set())
     opened = {os.path.realpath(path): path for path in load.files}
@@ -127,16 +135,23 @@ def tell_files(load: Load) -> None:
             tensors=len(header.tensors) if header else None,
             metadata=header.metadata if header else None,
             read=read,
-            why_not=None if read else "not asked for by any call so far",
+            why_not=None if read else "no call of the recording asked for it",
             filesystem=checkpoint.filesystem_of(folder),
             access="mmap" if path in opened else ("bytes" if read else None),
         )
-    _tell_checkpoint_tensors(load, folder)
 
 
-def _tell_checkpoint_tensors(load: Load, folder: str) -> None:
+def _index(load: Load, folder: str) -> dict[str, str] | None:
+    try:
+        return checkpoint.read_index(folder)
+    except CheckpointError as error:
+        load.state.recorder.fault("index", str(error))
+        return None
+
+
+def _tell_tensors(load: Load, folder: str) -> None:
     recorder = load.state.recorder
-    index = checkpoint.read_index(folder)
+    index = _index(load, folder)
     for path, header in load.headers.items():
         file = Path(path).name
         for key, entry in header.tensors.items():

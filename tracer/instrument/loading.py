@@ -75,9 +75,9 @@ def model_call(state: ThreadState, call: Call) -> Observer:
                 load_facts.tell(load, model)
             with recorder.guard("module hooks"):
                 modules.meet(recorder, model)
-        elif load.files:
+        else:
             with recorder.guard("checkpoint_tensors"):
-                load_facts.tell_files(load)
+                load_facts.tell_checkpoint(load)
     state.load = outer
     for identity in load.keys:
         reads.JOBS.pop(identity, None)
@@ -118,6 +118,8 @@ def dtype(state: ThreadState, call: Call) -> Observer:
             load.dtype_why = "argument"
         elif asked == "auto" and in_config is not None:
             load.dtype_why = "config.json"
+        elif load.arguments.get("gguf_file") is not None:
+            load.dtype_why = "default of the library for GGUF"
         else:
             load.dtype_why = "first floating tensor of the checkpoint"
         state.close(span, "ok", summary={"dtype": load.dtype, "why": load.dtype_why})

@@ -181,6 +181,14 @@ TARGETS: Final[tuple[Target, ...]] = (
     Target(f"{_CONVERT}:WeightRenaming", "convert", "reads.converted", generations=(5,)),
     Target(f"{_CONVERT}:WeightConverter", "convert", "reads.converted", generations=(5,)),
     Target(_CONVERT, "set_param_for_module", "reads.placed", follows=_WEIGHTS, generations=(5,)),
+    # GGUF: parsed anew for configuration, tokenizer and weights; imported inside functions, so
+    # that the names are looked up on these modules.
+    _part("transformers.modeling_gguf_pytorch_utils", "load_gguf_checkpoint", "metadata"),
+    _part("transformers.integrations.gguf", "read_gguf_metadata", "metadata"),
+    _part("transformers.integrations.gguf", "get_gguf_tokenizer", "tokenizer"),
+    _part("transformers.integrations.gguf", "convert_gguf_tokenizer", "tokenizer"),
+    _part("transformers.quantizers.quantizer_gguf:GgufHfQuantizer", "read_header", "metadata"),
+    _part("transformers.quantizers.quantizer_gguf:GgufHfQuantizer", "get_state_dict", "convert"),
     # After the files: what they did not hold, ties, offload hooks, generation settings.
     Target(
         _PRETRAINED,

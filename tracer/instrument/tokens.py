@@ -72,11 +72,12 @@ def tell(
     tokenizer = tokenizer if encoding is None else encoding.tokenizer
     vocabulary = vocabulary_of(recorder, tokenizer)
     marks = placeholders or (encoding.placeholders if encoding else Placeholders(None, None))
+    used = {"image": 0, "video": 0}  # placeholders so far; pictures are numbered through all rows
     for row, ids in enumerate(rows):
         prompt = encoding.prompts[row] if encoding and row < len(encoding.prompts) else None
         seen = mask[row] if mask is not None and row < len(mask) else None
-        origins = list(_origins(prompt, ids, vocabulary, marks))
-        pictures = list(_pictures(ids, marks, encoding))
+        origins = list(_origins(prompt, ids, vocabulary, marks, seen))
+        pictures = list(_pictures(ids, marks, encoding, used))
         assembler = TextAssembler(vocabulary) if vocabulary else None
         last = len(ids) - 1
         for index, token_id in enumerate(ids):
@@ -144,11 +145,15 @@ def _axes(
 
 
 def _pictures(
-    ids: Sequence[int], marks: Placeholders, encoding: Encoding | None
+    ids: Sequence[int],
+    marks: Placeholders,
+    encoding: Encoding | None,
+    used: dict[str, int],
 ) -> Iterator[int | None]:
     """Which image each placeholder stands for: the n-th run of placeholders is the n-th image.
 
     Runs touch when two images follow each other without text, so the expected counts cut them.
+    `used` counts placeholders from row to row.
     """
     expected = (
         {
@@ -158,7 +163,6 @@ def _pictures(
         if encoding
         else {"image": [], "video": []}
     )
-    used = {"image": 0, "video": 0}
     for token_id in ids:
         kind = marks.kind(token_id)
         if kind is None:
@@ -178,6 +182,7 @@ def _origins(
     ids: Sequence[int],
     vocabulary: Vocabulary | None,
     marks: Placeholders,
+    seen: Sequence[int] | None,
 ) -> Iterator[str]:
     """Who wrote each token: the token's bytes are followed through the rendered prompt.
 
@@ -190,7 +195,10 @@ def _origins(
     raw = prompt.text.encode("utf-8", "surrogatepass")
     owners = _owners(prompt)
     cursor, before, lost = 0, None, False
-    for token_id in ids:
+    for place, token_id in enumerate(ids):
+        if seen is not None and not seen[place]:
+            yield "pad"
+            continue
         piece = vocabulary.piece(token_id)[1]
         if marks.kind(token_id) and token_id == before and not _at(raw, cursor, piece):
             yield "template"

@@ -27,6 +27,7 @@ from tracer.views.figure import (
     sizes,
     whole_numbers,
 )
+from tracer.views.fonts import drawable
 from tracer.views.labels import bytes_label, duration_label, plural, share_label
 
 _TOKENS_A_LINE: Final = 24
@@ -77,7 +78,7 @@ def token_probabilities(answer: pd.DataFrame) -> Chart:
     chart.tell(
         what,
         f"{plural(len(tokens), 'token')}, {firsts:,} of them the model's first choice; least "
-        f"sure of {_token(least)} ({share_label(least['probability'], 1)}){rest}",
+        f"sure of {drawable(_token(least))} ({share_label(least['probability'], 1)}){rest}",
     )
     return chart
 
@@ -88,7 +89,7 @@ def _line_of_tokens(above: Axes, below: Axes, tokens: pd.DataFrame, room: int) -
     is_first = (tokens["raw_rank"] == 0).fillna(False).to_numpy(dtype=bool)
     for mask, style in [(is_first, _FIRST_CHOICE), (~is_first, _ANOTHER)]:
         above.bar(places[mask], chances[mask], **style)
-    above.set_ylim(0, 1.1)
+    above.set_ylim(0, 1.12)
     above.set_yticks([0, 0.5, 1], ["0", "50 %", "100 %"])
     above.set_ylabel("probability", fontsize=9, color=INK)
     below.bar(places, tokens["entropy"].to_numpy(dtype=float), color=SKY)
@@ -108,8 +109,9 @@ def _line_of_tokens(above: Axes, below: Axes, tokens: pd.DataFrame, room: int) -
 def _percentages(axes: Axes, chances: pd.Series[Any]) -> None:
     for place, chance in enumerate(chances):
         axes.annotate(
-            f"{100 * chance:.0f} %", (place, chance), (0, 2), textcoords="offset points",
+            f"{100 * chance:.0f} %", (place, chance), (0, 3), textcoords="offset points",
             ha="center", fontsize=7, color=INK,
+            bbox={"facecolor": "white", "edgecolor": "none", "pad": 0.3},
         )  # fmt: skip
 
 
@@ -153,7 +155,8 @@ def step_times(steps: pd.DataFrame) -> Chart:
     bins = np.arange(len(decode)) // width
     means = decode.groupby(bins)[["step", *_STEP_PARTS]].mean()
     _stack(below, means["step"].tolist(), means, 0.8 * width, sideways=False)
-    below.set_xlabel("decode step" if width == 1 else f"decode step, means of {width}", fontsize=9)
+    label = "decode step" if width == 1 else f"decode step, means of {width}"
+    below.set_xlabel(label, fontsize=9, color=INK)
     whole_numbers(below.xaxis)
     durations(below.yaxis)
     quiet(below)
