@@ -46,7 +46,7 @@ FOUR_PROCESSORS = {
 
 
 def shaped_like_135m(folder: Path) -> Path:
-    """A checkpoint with the shapes of SmolLM2-135M: 272 tensors in six shards, 538 MB in float32."""
+    """A checkpoint with the shapes of SmolLM2-135M: 272 tensors, 538 MB in float32."""
     config = LlamaConfig(
         vocab_size=49152,
         hidden_size=576,

@@ -502,7 +502,7 @@ _TABLES = (
         _text("text", "Text of the id alone"),
         _real("raw_logit", "Logit out of the model"),
         _real("raw_probability", "Probability before the processors"),
-        _real("score", "Processed score; -inf when removed"),
+        _real("score", "Processed score; ids that the processors removed are no candidates"),
         _real("probability", "Probability in the distribution chosen from"),
     ),
     _fact(

@@ -46,7 +46,7 @@ def test_a_second_run_is_numbered_and_leaves_the_first_alone(story, folder):
 
 
 def test_it_can_be_told_again_from_the_trace_alone(story, trace):
-    assert story.startswith(describe(trace))
+    assert story.startswith(describe(trace, f"Picture   {SCENE}\nQuestion  {QUESTION}"))
 
 
 def test_question_answer_and_every_token_are_told(story, trace):

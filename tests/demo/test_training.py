@@ -14,7 +14,7 @@ from tracer.demo.optimiser import orthogonal
 from tracer.demo.probe import contents, quarters
 from tracer.demo.seeing_fast import answer_logits
 from tracer.demo.tokenizer import build_tokenizer
-from tracer.demo.train import Training, initialise, rate
+from tracer.demo.train import STEPS, Training, initialise, rate
 
 SORTS = ("pictures", "pairs", "movies", "texts")
 
@@ -109,7 +109,7 @@ def test_questions_of_one_row_do_not_see_each_other(model, tokenizer):
 
 def test_the_same_steps_give_the_same_weights_also_after_an_interruption(tmp_path):
     torch.set_num_threads(1)
-    straight, broken, resumed = Training(4), Training(4), Training(4)
+    straight, broken, resumed = Training(), Training(), Training()
     for _ in range(2):
         straight.advance()
     broken.advance()
@@ -121,9 +121,10 @@ def test_the_same_steps_give_the_same_weights_also_after_an_interruption(tmp_pat
 
 
 def test_the_step_size_rises_holds_and_falls_to_nothing():
-    sizes = [rate(step, 1400) for step in range(1401)]
-    assert sizes[0] < sizes[20] < sizes[39] == sizes[600] == 1.0
-    assert sizes[600] > sizes[1000] > sizes[1399] > sizes[1400] == 0.0
+    sizes = [rate(step) for step in range(STEPS + 1)]
+    assert 0.0 < sizes[0] < sizes[20] < sizes[39] == sizes[600] == 1.0
+    assert sizes[600:] == sorted(sizes[600:], reverse=True)
+    assert sizes[STEPS] == 0.0
 
 
 def test_orthogonal_brings_singular_values_close_to_one():

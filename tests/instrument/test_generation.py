@@ -50,12 +50,15 @@ def test_choices_agree_with_the_librarys_own_logits_and_scores(demo):
 
 def test_candidates_are_the_best_of_each_step_in_order(demo):
     candidates = demo.trace["candidates"]
-    assert len(candidates) == 10 * len(demo.answer_ids)
+    assert set(candidates["step"]) == set(range(len(demo.answer_ids)))
     for step, rows in candidates.groupby("step"):
         rows = rows.sort_values("token_rank")
         raw, final = demo.output.logits[step][0].float(), demo.output.scores[step][0].float()
-        assert rows["token_rank"].tolist() == list(range(10))
-        assert rows["score"].tolist() == pytest.approx(final.topk(10).values.tolist(), **TOLERANCE)
+        # What the processors left, ten at most: removed ids have no order among themselves.
+        count = min(10, int(torch.isfinite(final).sum()))
+        assert rows["token_rank"].tolist() == list(range(count))
+        best = final.topk(count).values.tolist()
+        assert rows["score"].tolist() == pytest.approx(best, **TOLERANCE)
         ids = torch.tensor(rows["token_id"].tolist())
         assert rows["score"].tolist() == pytest.approx(final[ids].tolist(), **TOLERANCE)
         assert rows["raw_logit"].tolist() == pytest.approx(raw[ids].tolist(), **TOLERANCE)

@@ -64,8 +64,8 @@ DROPPED_IN_TURN = ["logits", "modules", "candidates", "effects", "stops", "cache
 def test_over_max_bytes_detail_goes_in_order_and_choices_stay(llama, tmp_path):
     options = {"logits": True, "detail": "modules", "top_k": 640, "max_bytes": 1}
     with tracer.record(tmp_path / "run", strict=True, **options) as recording:
-        for _ in range(6):
-            output = generate(llama, text_inputs(), do_sample=True, max_new_tokens=4)
+        for _ in range(12):
+            output = generate(llama, text_inputs(), do_sample=False, max_new_tokens=8)
     trace = recording.trace
     dropped = trace.manifest["dropped"]
     assert dropped[0] == "logits"
@@ -73,7 +73,7 @@ def test_over_max_bytes_detail_goes_in_order_and_choices_stay(llama, tmp_path):
     faults = trace["faults"].sort_values("seq")
     assert faults["reason"].str.contains("max_bytes=1 reached: not recorded from seq").all()
     assert ", ".join(faults["target"]).split(", ") == dropped
-    assert trace.rows("choices") == trace.rows("steps") == 6 * len(output.scores)
+    assert trace.rows("choices") == trace.rows("steps") == 12 * len(output.scores)
     verdicts = trace.audit()
     broken = verdicts[(verdicts["verdict"] == "broken") & (verdicts["check"] != "5 explained time")]
     assert broken.to_dict("records") == []

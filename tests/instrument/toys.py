@@ -41,6 +41,12 @@ def is_ours(value: Any) -> bool:
     return getattr(getattr(value, "__func__", value), "__code__", None) is _OUR_CODE
 
 
+def _is_lazy(owner: Any, name: str, before: dict[str, Any], now: dict[str, Any]) -> bool:
+    """Whether one of the library's lazy modules has meanwhile filled in a name of its own."""
+    was_absent = name not in before and not is_ours(now[name])
+    return was_absent and type(owner).__name__ == "_LazyModule"
+
+
 def _classes_below(owner: type) -> Iterator[type]:
     for heir in owner.__subclasses__():
         yield heir
@@ -111,6 +117,7 @@ class World:
             for key, (owner, now) in after.attributes.items()
             for name in now.keys() | self.attributes.get(key, (owner, now))[1].keys()
             if not name.endswith(_NOT_OURS)
+            and not _is_lazy(owner, name, self.attributes.get(key, (owner, now))[1], now)
             and (
                 is_ours(now.get(name))
                 or now.get(name) is not self.attributes.get(key, (owner, now))[1].get(name)

@@ -8,6 +8,7 @@ It writes the finished checkpoint; `check` examines it.
 import argparse
 from collections import Counter
 from collections.abc import Iterator
+from dataclasses import dataclass
 from itertools import pairwise
 from pathlib import Path
 
@@ -22,21 +23,48 @@ from tracer.demo.card import model_card
 from tracer.demo.checkpoint import new_model, write_checkpoint
 from tracer.demo.optimiser import Muon
 from tracer.demo.probe import Probe
-from tracer.demo.questions import SCENE_KINDS
+from tracer.demo.questions import LANGUAGES, SCENE_KINDS
+from tracer.demo.scenes import SHAPE_SHARES
 from tracer.demo.seeing_fast import MOVIE_INTERVALS, answer_logits
 from tracer.demo.tokenizer import build_tokenizer
+from tracer.demo.words import Language
 
-STEPS = 2000
+STEPS = 2800
 SEED = 20
-# First it learns to look something up in a picture, and only that: much sooner than among the rest.
-EASY_STEPS = 300
-EASY_SHARES = (0.0, 0.2, 0.3, 0.5)  # of 0, 1, 2 and 3 shapes
-EASY_KINDS = {"describe": 1.0, "place": 1.0, "where": 1.0}
-# Once it sees, more questions about fewer pictures, and more of the hard ones.
-LATE_STEP = 900
-LATE_KINDS = dict(zip(SCENE_KINDS, (1.0, 1.0, 1.0, 1.3, 1.0, 1.3, 2.0), strict=True))
+
+
+@dataclass(frozen=True)
+class Phase:
+    """What the steps before `until` learn from."""
+
+    until: int
+    rows: int  # messages with one picture, each step
+    questions: int  # about each picture
+    others: tuple[int, int] | None  # messages, and questions each, with two pictures or a video
+    kinds: tuple[float, ...]  # how often each of SCENE_KINDS is asked
+    shares: tuple[float, ...] = SHAPE_SHARES  # how often there are 0, 1, 2 and 3 shapes
+    languages: tuple[Language, ...] = LANGUAGES
+
+
+PHASES = (
+    # First it learns to look something up in a picture, and only that: much sooner than in a mix.
+    Phase(300, 20, 6, None, (1, 0, 1, 1, 0, 0, 0), (0.0, 0.2, 0.3, 0.5)),
+    Phase(900, 16, 6, (8, 4), (2.0, 1.0, 1.0, 1.0, 1.0, 1.0, 1.5)),
+    # Once it sees, more questions about fewer pictures, and more of the hard ones.
+    Phase(1300, 12, 10, (6, 6), (1.0, 1.0, 1.0, 1.3, 1.0, 1.3, 2.0)),
+    Phase(STEPS, 12, 10, (6, 6), (0.7, 1.0, 0.7, 2, 2, 2, 2), languages=("en", "zh", "zh")),
+)
 MATRIX_STEP, OTHER_STEP = 0.02, 0.004
-RATES = ((0, 0.025), (39, 1.0), (700, 1.0), (900, 0.8), (920, 0.4), (1600, 0.25), (STEPS, 0.0))
+RATES = (
+    (0, 0.025),
+    (39, 1.0),
+    (700, 1.0),
+    (900, 0.8),
+    (920, 0.4),
+    (1600, 0.25),
+    (2100, 0.25),
+    (STEPS, 0.0),
+)
 GUIDE, GUIDED_STEPS = 0.5, 1000  # weight of the probe's loss, and how long it helps
 UNFINISHED = "unfinished.pt"  # the weights so far, beside the checkpoint to be
 EVALUATE_EVERY = 100
@@ -68,9 +96,9 @@ def rate(step: int) -> float:
 class Training:
     """A model on its way: weights, both optimisers, the source of batches, and the step."""
 
-    def __init__(self, steps: int) -> None:
-        """Begin with random weights; `steps` is how many there will be in all."""
-        self.steps, self.step = steps, 0
+    def __init__(self) -> None:
+        """Begin with random weights."""
+        self.step = 0
         self.tokenizer = build_tokenizer()
         self.model = new_model(SEED)
         initialise(self.model, SEED)
@@ -97,19 +125,15 @@ class Training:
 
     def _batches(self) -> Iterator[Batch]:
         """Give the batches that this step learns from."""
-        if self.step < EASY_STEPS:
-            yield self.maker.pictures(20, 6, EASY_SHARES, EASY_KINDS)
+        phase = next(phase for phase in PHASES if self.step < phase.until)
+        kinds = {kind: share for kind, share in zip(SCENE_KINDS, phase.kinds, strict=True) if share}
+        yield self.maker.pictures(phase.rows, phase.questions, phase.shares, kinds, phase.languages)
+        if phase.others is None:
             return
-        is_late = self.step >= LATE_STEP
-        if is_late:
-            yield self.maker.pictures(12, 10, kinds=LATE_KINDS)
-        else:
-            yield self.maker.pictures(16, 6)
-        rows, questions = (6, 6) if is_late else (8, 4)
         if self.step % 2:
-            yield self.maker.pairs(rows, questions)
+            yield self.maker.pairs(*phase.others)
         else:
-            yield self.maker.movies(rows, questions)
+            yield self.maker.movies(*phase.others)
         if self.step % 4 == 0:
             yield self.maker.texts(4, 6)
 
@@ -148,7 +172,7 @@ class Training:
 def train(steps: int, threads: int, folder: Path, every: int) -> Qwen2_5_VLForConditionalGeneration:
     """Train from random weights, or from an interrupted training, and return the model in fp32."""
     torch.set_num_threads(threads)
-    training = Training(steps)
+    training = Training()
     if (folder / UNFINISHED).exists():
         training.resume(folder / UNFINISHED)
     with tqdm(total=steps, initial=training.step, unit="step", mininterval=5) as progress:
@@ -226,7 +250,7 @@ def main() -> None:
     """Read the command line, train, and write the checkpoint."""
     parser = argparse.ArgumentParser(prog="python -m tracer.demo.train", description=__doc__)
     parser.add_argument("--out", type=Path, required=True, help="folder of the new checkpoint")
-    parser.add_argument("--steps", type=int, default=STEPS)
+    parser.add_argument("--steps", type=int, default=STEPS, help="stop earlier, for a trial")
     parser.add_argument("--threads", type=int, default=1, help="the result depends on it a little")
     parser.add_argument("--evaluate-every", type=int, default=EVALUATE_EVERY)
     options = parser.parse_args()

@@ -7,6 +7,7 @@ resolved. Entropies are in nats.
 from __future__ import annotations
 
 import dataclasses
+import math
 import sys
 from typing import TYPE_CHECKING, Any
 
@@ -174,6 +175,8 @@ def _tell_candidates(
         for rank, (token_id, logit, raw_probability, score, probability) in enumerate(
             zip(*by_row[row], strict=True)
         ):
+            if score == -math.inf:
+                break  # removed ids have no order among themselves
             run.recorder.add_fact(
                 "candidates",
                 call,

@@ -104,6 +104,30 @@ def resolved_files(state: ThreadState, call: Call) -> Observer:
     recorder.notes.setdefault("resolved", set()).update(os.path.realpath(path) for path in found)
 
 
+def index_file(state: ThreadState, call: Call) -> Observer:
+    """`get_checkpoint_shard_files`: opens the index that it is handed."""
+    span = open_span(state, call)
+    outcome = yield None
+    state.close(span, outcome.status)
+    _note_read(state.recorder, call.argument(1, "index_filename"))
+
+
+def generation_file(state: ThreadState, call: Call) -> Observer:
+    """`GenerationConfig.from_pretrained`: reads a local folder's file by joining the names."""
+    span = open_span(state, call, "GenerationConfig.from_pretrained")
+    outcome = yield None
+    state.close(span, outcome.status)
+    name = call.argument(1, "pretrained_model_name")
+    if outcome.error is None and name is not None and os.path.isdir(name):
+        file = call.argument(2, "config_file_name") or "generation_config.json"
+        _note_read(state.recorder, os.path.join(name, file))
+
+
+def _note_read(recorder: Recorder, path: str | None) -> None:
+    if path is not None and os.path.exists(path):
+        recorder.notes.setdefault("resolved", set()).add(os.path.realpath(path))
+
+
 def dtype(state: ThreadState, call: Call) -> Observer:
     """`_get_dtype`: which dtype wins, and where it comes from."""
     span = open_span(state, call)

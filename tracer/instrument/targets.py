@@ -122,6 +122,14 @@ TARGETS: Final[tuple[Target, ...]] = (
     ),
     _load_stage("_get_resolved_checkpoint_files", "resolve"),
     Target(_MODELING, "_get_dtype", "loading.dtype", "metadata", follows=_LOAD, generations=(5,)),
+    # Two files that a local folder gives without passing that gate.
+    Target(_MODELING, "get_checkpoint_shard_files", "loading.index_file", "resolve"),
+    Target(
+        "transformers.generation.configuration_utils:GenerationConfig",
+        "from_pretrained",
+        "loading.generation_file",
+        "config",
+    ),
     # The model on meta: from the init contexts to the first question asked of the built model
     # (sub-models pass through get_init_context's block too, but are not asked for a dtype plan).
     Target(
@@ -181,12 +189,9 @@ TARGETS: Final[tuple[Target, ...]] = (
     Target(f"{_CONVERT}:WeightRenaming", "convert", "reads.converted", generations=(5,)),
     Target(f"{_CONVERT}:WeightConverter", "convert", "reads.converted", generations=(5,)),
     Target(_CONVERT, "set_param_for_module", "reads.placed", follows=_WEIGHTS, generations=(5,)),
-    # GGUF: parsed anew for configuration, tokenizer and weights; imported inside functions, so
-    # that the names are looked up on these modules.
+    # GGUF: parsed anew for configuration, tokenizer and weights. The name is imported inside
+    # functions, so it is looked up on its own module.
     _part("transformers.modeling_gguf_pytorch_utils", "load_gguf_checkpoint", "metadata"),
-    _part("transformers.integrations.gguf", "read_gguf_metadata", "metadata"),
-    _part("transformers.integrations.gguf", "get_gguf_tokenizer", "tokenizer"),
-    _part("transformers.integrations.gguf", "convert_gguf_tokenizer", "tokenizer"),
     _part("transformers.quantizers.quantizer_gguf:GgufHfQuantizer", "read_header", "metadata"),
     _part("transformers.quantizers.quantizer_gguf:GgufHfQuantizer", "get_state_dict", "convert"),
     # After the files: what they did not hold, ties, offload hooks, generation settings.
