@@ -12,7 +12,7 @@ from tracer.demo.checkpoint import new_model
 from tracer.demo.examples import draw
 from tracer.demo.optimiser import orthogonal
 from tracer.demo.probe import contents, quarters
-from tracer.demo.seeing_fast import answer_logits
+from tracer.demo.seeing_fast import answer
 from tracer.demo.tokenizer import build_tokenizer
 from tracer.demo.train import STEPS, Training, initialise, rate
 
@@ -62,7 +62,8 @@ def library_inputs(processor, example, question):
 def test_a_batch_has_the_pixels_and_logits_of_the_library(sort, seed, model, tokenizer, processor):
     batch = getattr(Maker(seed, tokenizer), sort)(rows=2, questions=2)
     with torch.no_grad():
-        logits, labels, _ = answer_logits(model, batch, interval=1 / 12)
+        outcome = answer(model, batch, interval=1 / 12)
+    logits, labels = outcome.logits, outcome.labels
     frames = batch.grid[0] * batch.pictures
     done = 0
     for row, example in enumerate(batch.examples):
@@ -100,9 +101,9 @@ def test_questions_of_one_row_do_not_see_each_other(model, tokenizer):
     first = batch.branches[0] == 1
     counted = int((batch.labels[0][first] >= 0).sum())
     with torch.no_grad():
-        before = answer_logits(model, batch)[0]
+        before = answer(model, batch).logits
         batch.tokens[0][first] = 0
-        after = answer_logits(model, batch)[0]
+        after = answer(model, batch).logits
     assert not torch.allclose(before[:counted], after[:counted])
     assert torch.equal(before[counted:], after[counted:])
 

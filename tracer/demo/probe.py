@@ -2,17 +2,23 @@
 
 Fixed directions stand for colours, forms and quarters. The vision tower learns to put what it sees
 along them, a good part of a feature's length, so that the text model finds it there early. The
-directions are thrown away afterwards. Used by `train` alone.
+directions are thrown away afterwards. Later the text model is guided likewise: at the end of a
+question its middle layers are to hold where the shapes are that the question names. Used by
+`train` alone.
 """
 
 import torch
 from torch.nn import functional
 
-from tracer.demo.batches import Batch
+from tracer.demo.batches import IGNORED, Batch
 from tracer.demo.checkpoint import MERGE
 from tracer.demo.drawing import COLOURS, FORMS, PLACES
 
 NOTHING = 0  # class of an empty quarter
+MOST_NAMES = 2  # shapes that one question names
+# Where the text model is to have looked shapes up: after the second layer at the question's last
+# word, five tokens before the answer; after the third just before the answer.
+LOOKUP_LAYERS, LOOKUP_DISTANCES = (2, 3), (5, 0)
 
 
 class Probe:
@@ -23,6 +29,8 @@ class Probe:
         generator = torch.Generator().manual_seed(seed)
         random = torch.randn(width, width, generator=generator)
         directions = torch.linalg.qr(random).Q  # (width, directions), at right angles
+        names = len(PLACES) * MOST_NAMES
+        self._lookers = directions[:, -2 * names :].split(names, dim=1)
         classes = (len(COLOURS) + 1, len(FORMS) + 1, len(PLACES))
         self._readers = directions[:, : sum(classes)].split(classes, dim=1)
 
@@ -42,6 +50,37 @@ class Probe:
             + functional.cross_entropy((pooled @ form).flatten(0, 1), forms.flatten())
             + functional.cross_entropy((cells[:, inside] @ quarter).flatten(0, 1), wanted.flatten())
         )
+
+    def lookup_loss(self, batch: Batch, states: tuple[torch.Tensor, ...]) -> torch.Tensor:
+        """Give how badly the middle layers tell where the shapes are that a question names."""
+        begins = (batch.labels != IGNORED) & (batch.labels.roll(1, dims=1) == IGNORED)
+        rows, columns = torch.nonzero(begins, as_tuple=True)  # in the order of the questions
+        wanted, known = meant(batch)
+        loss = torch.zeros(())
+        spots = zip(LOOKUP_LAYERS, LOOKUP_DISTANCES, self._lookers, strict=True)
+        for layer, distance, looker in spots:
+            state = states[layer][rows, columns - distance]
+            logits = functional.rms_norm(state, state.shape[-1:]) @ looker
+            logits = logits.view(-1, MOST_NAMES, len(PLACES))[known]
+            loss = loss + functional.binary_cross_entropy_with_logits(logits, wanted[known])
+        return loss
+
+
+def meant(batch: Batch) -> tuple[torch.Tensor, torch.Tensor]:
+    """Give the places that each name of each question means, and whether there is such a name.
+
+    Returns:
+        (questions, names, places) of 0 and 1, and (questions, names) of truth.
+    """
+    questions = [question for example in batch.examples for question in example.questions]
+    wanted = torch.zeros(len(questions), MOST_NAMES, len(PLACES))
+    known = torch.zeros(len(questions), MOST_NAMES, dtype=torch.bool)
+    for number, question in enumerate(questions):
+        for name, places in enumerate(question.about):
+            known[number, name] = True
+            for place in places:
+                wanted[number, name, PLACES.index(place)] = 1.0
+    return wanted, known
 
 
 def quarters(height: int, width: int) -> torch.Tensor:

@@ -6,7 +6,7 @@ there are is decided in `scenes`.
 """
 
 import random
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 
 from tracer.demo.drawing import COLOURS, FORMS, MOTIONS, PLACES, Movie, Scene, Shape
@@ -16,22 +16,27 @@ SCENE_KINDS = ("describe", "count", "place", "where", "colour", "presence", "sid
 KINDS = (*SCENE_KINDS, "pair", "video", "text")
 LANGUAGES: tuple[Language, ...] = ("en", "zh")
 
+Asked = tuple[str, str, tuple[tuple[str, ...], ...]]  # wording, answer, places of what it names
+
 
 @dataclass(frozen=True)
 class Question:
-    """What is asked and the one answer that counts as right."""
+    """What is asked and the one answer that counts as right.
+
+    `about` has, for each name that the question uses, the places of the shapes so called.
+    """
 
     kind: str
     language: Language
     text: str
     answer: str
+    about: tuple[tuple[str, ...], ...] = ()
 
 
 def ask(scene: Scene, kind: str, language: Language, chance: random.Random) -> Question:
     """Ask a question of a kind about one picture."""
     words = words_of(language)
-    wording, answer = _ASKERS[kind](scene, words, chance)
-    return Question(kind, language, wording, answer)
+    return Question(kind, language, *_ASKERS[kind](scene, words, chance))
 
 
 def ask_pair(first: Scene, second: Scene, language: Language, chance: random.Random) -> Question:
@@ -114,31 +119,39 @@ def _unique(scene: Scene, word: str) -> list[Shape]:
     return [shape for shape in scene.shapes if names.count(getattr(shape, word)) == 1]
 
 
-def _describe(scene: Scene, words: Words, chance: random.Random) -> tuple[str, str]:
-    return chance.choice(QUESTIONS[words.language]["describe"]), words.description(scene)
+def _places(shapes: Iterable[Shape]) -> tuple[str, ...]:
+    return tuple(shape.place for shape in shapes)
 
 
-def _count(scene: Scene, words: Words, chance: random.Random) -> tuple[str, str]:
+def _describe(scene: Scene, words: Words, chance: random.Random) -> Asked:
+    wording = chance.choice(QUESTIONS[words.language]["describe"])
+    return wording, words.description(scene), (_places(scene.shapes),)
+
+
+def _count(scene: Scene, words: Words, chance: random.Random) -> Asked:
     by = chance.choice(("all", "form", "colour"))
     wording = chance.choice(QUESTIONS[words.language][f"count_{by}"])
     if by == "all":
-        return wording, words.count(len(scene.shapes))
+        return wording, words.count(len(scene.shapes)), (_places(scene.shapes),)
     target = getattr(_likely(scene.shapes, chance, 0.8), by)
-    total = sum(getattr(shape, by) == target for shape in scene.shapes)
-    return wording.format(many=words.many(target)), words.count(total, target)
+    found = _places(shape for shape in scene.shapes if getattr(shape, by) == target)
+    return wording.format(many=words.many(target)), words.count(len(found), target), (found,)
 
 
-def _place(scene: Scene, words: Words, chance: random.Random) -> tuple[str, str]:
+def _place(scene: Scene, words: Words, chance: random.Random) -> Asked:
     place = _likely(scene.shapes, chance, 0.6).place or chance.choice(PLACES)
     wording = chance.choice(QUESTIONS[words.language]["place"]).format(place=words.place(place))
-    found = [shape.name for shape in scene.shapes if shape.place == place]
-    return wording, words.thing(found[0]) if found else words.nothing
+    found = [shape for shape in scene.shapes if shape.place == place]
+    answer = words.thing(found[0].name) if found else words.nothing
+    return wording, answer, (_places(found),)
 
 
-def _where(scene: Scene, words: Words, chance: random.Random) -> tuple[str, str]:
+def _where(scene: Scene, words: Words, chance: random.Random) -> Asked:
     name, found = _singled_out(scene, chance)
     wording = chance.choice(QUESTIONS[words.language]["where"]).format(the=words.bare(name))
-    return wording, words.at(found.place) if found else words.unseen(name)
+    if found is None:
+        return wording, words.unseen(name), ((),)
+    return wording, words.at(found.place), (_places([found]),)
 
 
 def _singled_out(scene: Scene, chance: random.Random) -> tuple[str, Shape | None]:
@@ -162,24 +175,25 @@ def _absent(scene: Scene, chance: random.Random) -> str:
             return name
 
 
-def _colour(scene: Scene, words: Words, chance: random.Random) -> tuple[str, str]:
+def _colour(scene: Scene, words: Words, chance: random.Random) -> Asked:
     by = chance.choice(("form", "form", "place"))
     wording = chance.choice(QUESTIONS[words.language][f"colour_{by}"])
     if by == "place":
         place = _likely(scene.shapes, chance, 0.85).place or chance.choice(PLACES)
         found = [shape for shape in scene.shapes if shape.place == place]
         answer = words.colour(found[0].colour) if found else words.nothing
-        return wording.format(place=words.place(place)), answer
+        return wording.format(place=words.place(place)), answer, (_places(found),)
     unique = _unique(scene, "form")
     missing = [form for form in FORMS if all(shape.form != form for shape in scene.shapes)]
     if unique and chance.random() < 0.8:
         shape = chance.choice(unique)
-        return wording.format(form=words.form(shape.form)), words.colour(shape.colour)
+        wording = wording.format(form=words.form(shape.form))
+        return wording, words.colour(shape.colour), (_places([shape]),)
     form = chance.choice(missing)
-    return wording.format(form=words.form(form)), words.unseen(form)
+    return wording.format(form=words.form(form)), words.unseen(form), ((),)
 
 
-def _presence(scene: Scene, words: Words, chance: random.Random) -> tuple[str, str]:
+def _presence(scene: Scene, words: Words, chance: random.Random) -> Asked:
     wording = chance.choice(QUESTIONS[words.language]["presence"])
     if scene.shapes and chance.random() < 0.5:
         shape = chance.choice(scene.shapes)
@@ -187,11 +201,11 @@ def _presence(scene: Scene, words: Words, chance: random.Random) -> tuple[str, s
     else:
         name = _absent(scene, chance)
         name = name if chance.random() < 0.7 else name.split()[1]
-    total = sum(name in (shape.name, shape.form) for shape in scene.shapes)
-    return wording.format(a=words.noun(name)), words.presence(total)
+    found = _places(shape for shape in scene.shapes if name in (shape.name, shape.form))
+    return wording.format(a=words.noun(name)), words.presence(len(found)), (found,)
 
 
-def _side(scene: Scene, words: Words, chance: random.Random) -> tuple[str, str]:
+def _side(scene: Scene, words: Words, chance: random.Random) -> Asked:
     unique = _unique(scene, "name")
     pairs = [
         (one, other)
@@ -204,19 +218,22 @@ def _side(scene: Scene, words: Words, chance: random.Random) -> tuple[str, str]:
         one, other = chance.choice(pairs)
         wording = wording.format(the=words.bare(one.name), other=words.bare(other.name))
         side = "left" if one.place.endswith("left") else "right"
-        return wording, words.side(side, other.name)
+        return wording, words.side(side, other.name), (_places([one]), _places([other]))
     name = _absent(scene, chance)
     colour, form = name.split()
     if not unique:  # no second name to ask for is sure to be there; the first is answered
         another = next(each for each in COLOURS if each != colour)
         wording = wording.format(the=words.bare(name), other=words.bare(f"{another} {form}"))
-        return wording, words.unseen(name)
-    seen = chance.choice(unique).name
-    first, second = (seen, name) if chance.random() < 0.5 else (name, seen)
-    return wording.format(the=words.bare(first), other=words.bare(second)), words.unseen(name)
+        return wording, words.unseen(name), ((),)
+    seen = chance.choice(unique)
+    is_first = chance.random() < 0.5
+    first, second = (seen.name, name) if is_first else (name, seen.name)
+    about = (_places([seen]), ()) if is_first else ((), _places([seen]))
+    wording = wording.format(the=words.bare(first), other=words.bare(second))
+    return wording, words.unseen(name), about
 
 
-_ASKERS: dict[str, Callable[[Scene, Words, random.Random], tuple[str, str]]] = {
+_ASKERS: dict[str, Callable[[Scene, Words, random.Random], Asked]] = {
     "describe": _describe,
     "count": _count,
     "place": _place,

@@ -5,6 +5,7 @@ through together with a mask, several times faster. The logits equal the library
 compares them). Used by `train` alone.
 """
 
+from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any
 
@@ -60,10 +61,20 @@ def _window_mask(height: int, width: int, side: int) -> torch.Tensor:
     return windows[:, None] == windows[None, :]
 
 
-def answer_logits(
+@dataclass
+class Outcome:
+    """What the model made of a batch."""
+
+    logits: torch.Tensor  # (counted positions, vocabulary)
+    labels: torch.Tensor  # the right token at each of them
+    features: torch.Tensor | None  # (merged patches, hidden), of pictures
+    states: tuple[torch.Tensor, ...]  # (rows, length, hidden) before, between and after the layers
+
+
+def answer(
     model: Qwen2_5_VLForConditionalGeneration, batch: Batch, interval: float = 1.0
-) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor | None]:
-    """Give the logits at the positions that count, the right tokens there, and picture features."""
+) -> Outcome:
+    """Run the model on a batch; `interval` is the seconds a temporal patch of a video takes."""
     core: Any = model.model
     embedded = core.language_model.embed_tokens(batch.tokens)
     features = None
@@ -77,14 +88,16 @@ def answer_logits(
     length = batch.tokens.shape[1]
     places = (batch.offsets + following).expand(3, *batch.tokens.shape).clone()
     places[:, :, :beginning] = positions[:, None]
-    hidden = core.language_model(
+    output = core.language_model(
         inputs_embeds=embedded,
         position_ids=places,
         attention_mask=_branch_mask(batch.branches, length),
         use_cache=False,
-    ).last_hidden_state
+        output_hidden_states=True,
+    )
     counted = batch.labels != IGNORED
-    return model.lm_head(hidden[counted]), batch.labels[counted], features
+    logits = model.lm_head(output.last_hidden_state[counted])
+    return Outcome(logits, batch.labels[counted], features, output.hidden_states)
 
 
 def _branch_mask(branches: torch.Tensor, length: int) -> torch.Tensor:

@@ -25,11 +25,11 @@ from tracer.demo.optimiser import Muon
 from tracer.demo.probe import Probe
 from tracer.demo.questions import LANGUAGES, SCENE_KINDS
 from tracer.demo.scenes import SHAPE_SHARES
-from tracer.demo.seeing_fast import MOVIE_INTERVALS, answer_logits
+from tracer.demo.seeing_fast import MOVIE_INTERVALS, answer
 from tracer.demo.tokenizer import build_tokenizer
 from tracer.demo.words import Language
 
-STEPS = 2800
+STEPS = 3000
 SEED = 20
 
 
@@ -62,10 +62,14 @@ RATES = (
     (900, 0.8),
     (920, 0.4),
     (1600, 0.25),
-    (2100, 0.25),
+    (1700, 0.25),
+    (1720, 0.5),
+    (2300, 0.4),
     (STEPS, 0.0),
 )
-GUIDE, GUIDED_STEPS = 0.5, 1000  # weight of the probe's loss, and how long it helps
+GUIDE = 0.5  # weight of the probe's losses
+SEEING_STEPS = 1000  # that it helps to see
+LOOKUP_STEPS = (1700, 2700)  # between which it helps to look up what a question names
 UNFINISHED = "unfinished.pt"  # the weights so far, beside the checkpoint to be
 EVALUATE_EVERY = 100
 
@@ -103,7 +107,7 @@ class Training:
         self.model = new_model(SEED)
         initialise(self.model, SEED)
         self.maker = Maker(SEED, self.tokenizer)
-        self._probe = Probe(self.model.config.vision_config.out_hidden_size, SEED)
+        self._probe = Probe(self.model.lm_head.in_features, SEED)
         matrices, self._others = split_parameters(self.model)
         self._muon = Muon(matrices, momentum=0.95, decay=0.05)
         self._adam = torch.optim.AdamW(
@@ -139,12 +143,14 @@ class Training:
 
     def _learn(self, batch: Batch) -> float:
         interval = MOVIE_INTERVALS[self.step // 2 % 2]
-        logits, labels, features = answer_logits(self.model, batch, interval)
-        loss = functional.cross_entropy(logits, labels)
+        outcome = answer(self.model, batch, interval)
+        loss = functional.cross_entropy(outcome.logits, outcome.labels)
         total = loss
-        is_guided = self.step < GUIDED_STEPS and len(batch.examples[0].pictures) == 1
-        if is_guided and features is not None:
-            total = loss + GUIDE * self._probe.loss(batch, features)
+        if len(batch.examples[0].pictures) == 1 and outcome.features is not None:
+            if self.step < SEEING_STEPS:
+                total = total + GUIDE * self._probe.loss(batch, outcome.features)
+            if LOOKUP_STEPS[0] <= self.step < LOOKUP_STEPS[1]:
+                total = total + GUIDE * self._probe.lookup_loss(batch, outcome.states)
         torch.autograd.backward(total)
         return loss.item()
 
@@ -224,8 +230,8 @@ def evaluate(
 
 def wrong_answers(model: Qwen2_5_VLForConditionalGeneration, batch: Batch) -> set[tuple[int, int]]:
     """Give row and branch of each answer with a token that is not the likeliest."""
-    logits, labels, _ = answer_logits(model, batch)
-    missed = logits.argmax(-1) != labels
+    outcome = answer(model, batch)
+    missed = outcome.logits.argmax(-1) != outcome.labels
     rows, columns = torch.nonzero(batch.labels != IGNORED, as_tuple=True)
     branches = batch.branches[rows, columns]
     return set(zip(rows[missed].tolist(), branches[missed].tolist(), strict=True))

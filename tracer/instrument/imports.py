@@ -12,7 +12,7 @@ import sys
 import threading
 import time
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from types import ModuleType
 from typing import TYPE_CHECKING, Any, Final
 
@@ -92,7 +92,8 @@ class _ImportFinder(importlib.abc.MetaPathFinder):
             if opened is not None:
                 state, span = opened
                 state.close(span, status, summary={"modules": depth.modules})
-        self._installer.bind_imported(name)
+        with opened[0].own_time() if opened is not None else nullcontext():
+            self._installer.bind_imported(name, is_outermost=depth.level == 0)
 
     def _open(self, name: str) -> tuple[ThreadState, Span] | None:
         state = ACTIVE.get(threading.get_ident())

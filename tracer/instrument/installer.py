@@ -21,6 +21,10 @@ from tracer.instrument.targets import TARGETS, Target
 from tracer.recorder import Recorder
 from tracer.spans import ACTIVE, ThreadState
 
+_OF_MODULE: Final[dict[str, list[Target]]] = {}
+for _target in TARGETS:
+    _OF_MODULE.setdefault(_target.module, []).append(_target)
+
 
 class Observation:
     """One observed call: the observer runs before it, then after it, inside the error boundary."""
@@ -112,16 +116,20 @@ class Installer:
             if target.module in sys.modules:
                 self._bind(target)
 
-    def bind_imported(self, module: str) -> None:
-        """A module has just been imported: place the targets that wait for it."""
+    def bind_imported(self, module: str, is_outermost: bool) -> None:
+        """A module has just been imported: place the targets that wait for it.
+
+        Heirs that override a target are looked for once for all that an import brought in.
+        """
         with self._lock:
             if not self.recorders:
                 return
-            for target in TARGETS:
-                if target.module == module or (
-                    target.every_subclass and target.module in sys.modules
-                ):
-                    self._bind(target)
+            for target in _OF_MODULE.get(module, ()):
+                self._bind(target)
+            if is_outermost:
+                for target in TARGETS:
+                    if target.every_subclass and target.module in sys.modules:
+                        self._bind(target)
 
     def _bind(self, target: Target) -> None:
         if generation() not in target.generations and target.owner.startswith("transformers"):

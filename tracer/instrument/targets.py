@@ -52,6 +52,8 @@ _AUTO = "transformers.models.auto"
 _MODELING = "transformers.modeling_utils"
 _PRETRAINED = f"{_MODELING}:PreTrainedModel"
 _CONVERT = "transformers.core_model_loading"
+_PROCESSOR = "transformers.processing_utils:ProcessorMixin"
+_TOKENIZER = "transformers.tokenization_utils_base:PreTrainedTokenizerBase"
 _GENERATION = "transformers.generation.utils:GenerationMixin"
 _LOAD = "modeling_utils.PreTrainedModel.from_pretrained"
 _GENERATE = "generation.utils.GenerationMixin.generate"
@@ -90,8 +92,8 @@ TARGETS: Final[tuple[Target, ...]] = (
     _from_pretrained(f"{_AUTO}.tokenization_auto:AutoTokenizer", "tokenizer"),
     _from_pretrained(f"{_AUTO}.processing_auto:AutoProcessor", "processor"),
     _from_pretrained(f"{_AUTO}.image_processing_auto:AutoImageProcessor", "processor"),
-    _from_pretrained("transformers.tokenization_utils_base:PreTrainedTokenizerBase", "tokenizer"),
-    _from_pretrained("transformers.processing_utils:ProcessorMixin", "processor"),
+    _from_pretrained(_TOKENIZER, "tokenizer"),
+    _from_pretrained(_PROCESSOR, "processor"),
     _from_pretrained("transformers.image_processing_base:ImageProcessingMixin", "processor"),
     _from_pretrained("transformers.video_processing_utils:BaseVideoProcessor", "processor"),
     Target(
@@ -111,12 +113,24 @@ TARGETS: Final[tuple[Target, ...]] = (
         "config",
         generations=(5,),
     ),
+    # From a class's name to the class: imports families on the way, some in vain.
+    _part(f"{_AUTO}.tokenization_auto", "tokenizer_class_from_name", "tokenizer"),
+    _part(f"{_AUTO}.tokenization_auto", "get_tokenizer_config", "tokenizer"),
+    _part(f"{_AUTO}.processing_auto", "processor_class_from_name", "processor"),
+    _part(f"{_AUTO}.image_processing_auto", "_load_backend_class", "processor"),
+    _part(f"{_AUTO}.image_processing_auto", "_load_class_with_fallback", "processor"),
+    _part(_PROCESSOR, "get_processor_dict", "processor"),
+    _part(
+        _PROCESSOR,
+        "_get_arguments_from_pretrained",
+        "processor",
+    ),
     _part("transformers.configuration_utils:PreTrainedConfig", "from_dict", "config"),
     _part("transformers.image_processing_base:ImageProcessingMixin", "from_dict", "processor"),
     _part("transformers.video_processing_utils:BaseVideoProcessor", "from_dict", "processor"),
-    _part("transformers.processing_utils:ProcessorMixin", "from_args_and_dict", "processor"),
+    _part(_PROCESSOR, "from_args_and_dict", "processor"),
     _part(
-        "transformers.tokenization_utils_base:PreTrainedTokenizerBase",
+        _TOKENIZER,
         "_from_pretrained",
         "tokenizer",
     ),
@@ -223,7 +237,7 @@ TARGETS: Final[tuple[Target, ...]] = (
     # The prompt's way in. qwen_vl_utils is met through what process_vision_info looks up, since
     # users copy that name before a recording begins.
     Target(
-        "transformers.processing_utils:ProcessorMixin",
+        _PROCESSOR,
         "apply_chat_template",
         "prompts.template",
         "template",
@@ -231,7 +245,7 @@ TARGETS: Final[tuple[Target, ...]] = (
         every_subclass=True,
     ),
     Target(
-        "transformers.tokenization_utils_base:PreTrainedTokenizerBase",
+        _TOKENIZER,
         "apply_chat_template",
         "prompts.template",
         "template",
@@ -239,7 +253,7 @@ TARGETS: Final[tuple[Target, ...]] = (
         every_subclass=True,
     ),
     # Parses the template to tell its variables: most of a first call's time.
-    _part("transformers.processing_utils:ProcessorMixin", "_prepare_processor_kwargs", "template"),
+    _part(_PROCESSOR, "_prepare_processor_kwargs", "template"),
     Target(
         "transformers.processing_utils", "render_jinja_template", "prompts.rendered", "template"
     ),
@@ -254,21 +268,23 @@ TARGETS: Final[tuple[Target, ...]] = (
     Target("qwen_vl_utils.vision_process", "fetch_video", "images.fetched", "vision", "root"),
     Target("qwen_vl_utils.vision_process", "smart_resize", "images.resized"),
     Target(
-        "transformers.processing_utils:ProcessorMixin",
+        _PROCESSOR,
         "__call__",
         "inputs.processor_call",
         "encode",
         route="root",
         every_subclass=True,
     ),
-    _part("transformers.processing_utils:ProcessorMixin", "prepare_inputs_layout", "encode"),
-    _part("transformers.processing_utils:ProcessorMixin", "validate_inputs", "encode"),
-    _part("transformers.processing_utils:ProcessorMixin", "_merge_kwargs", "encode"),
-    _part("transformers.processing_utils:ProcessorMixin", "get_text_with_replacements", "encode"),
-    _part("transformers.processing_utils:ProcessorMixin", "create_mm_token_type_ids", "encode"),
+    _part(_PROCESSOR, "prepare_inputs_layout", "encode"),
+    _part(_PROCESSOR, "validate_inputs", "encode"),
+    _part(_PROCESSOR, "_merge_kwargs", "encode"),
+    _part(_PROCESSOR, "_process_images", "encode"),
+    _part(_PROCESSOR, "_process_videos", "encode"),
+    _part(_PROCESSOR, "get_text_with_replacements", "encode"),
+    _part(_PROCESSOR, "create_mm_token_type_ids", "encode"),
     _part("transformers.feature_extraction_utils:BatchFeature", "convert_to_tensors", "encode"),
     Target(
-        "transformers.tokenization_utils_base:PreTrainedTokenizerBase",
+        _TOKENIZER,
         "__call__",
         "inputs.tokenizer_call",
         "encode",
@@ -298,7 +314,7 @@ TARGETS: Final[tuple[Target, ...]] = (
         route="root",
     ),
     Target(
-        "transformers.tokenization_utils_base:PreTrainedTokenizerBase",
+        _TOKENIZER,
         "decode",
         "inputs.output",
         "output",
@@ -306,7 +322,7 @@ TARGETS: Final[tuple[Target, ...]] = (
         every_subclass=True,
     ),
     Target(
-        "transformers.tokenization_utils_base:PreTrainedTokenizerBase",
+        _TOKENIZER,
         "batch_decode",
         "inputs.output",
         "output",
