@@ -64,6 +64,14 @@ def main(arguments: Sequence[str] | None = None) -> int:
     return 0
 
 
+def _count(text: str) -> int:
+    """A number of rows for argparse, which names the option when this refuses."""
+    count = int(text)
+    if count < 0:
+        raise argparse.ArgumentTypeError(f"{count} is negative; 0 shows none")
+    return count
+
+
 def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(
         prog="python -m tracer",
@@ -95,7 +103,7 @@ def _parser() -> argparse.ArgumentParser:
     show.add_argument("trace", metavar="TRACE", help="trace folder or zip")
     show.add_argument("table", metavar="TABLE", nargs="?", help="such as tensor_loads or events")
     show.add_argument("--columns", type=_names, metavar="A,B", help="only these columns")
-    show.add_argument("--limit", type=int, default=20, metavar="N", help="first N rows (20)")
+    show.add_argument("--limit", type=_count, default=20, metavar="N", help="first N rows (20)")
 
     export = add("export", _export, "write a trace as CSV, one file a table")
     export.add_argument("trace", metavar="TRACE", help="trace folder or zip")

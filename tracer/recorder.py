@@ -76,11 +76,12 @@ class Guard:
     KeyboardInterrupt and other non-`Exception`s pass, since they are the user's.
     """
 
-    __slots__ = ("recorder", "target")
+    __slots__ = ("is_quiet", "recorder", "target")
 
-    def __init__(self, recorder: Recorder, target: str) -> None:
+    def __init__(self, recorder: Recorder, target: str, *, is_quiet: bool = False) -> None:
         self.recorder = recorder
         self.target = target
+        self.is_quiet = is_quiet  # the work will be tried again in smaller pieces
 
     def __enter__(self) -> None:
         return None
@@ -90,6 +91,8 @@ class Guard:
     ) -> bool:
         if not isinstance(error, Exception):
             return False
+        if self.is_quiet:
+            return True
         self.recorder.fault(self.target, f"the recorder failed: {error!r}", error)
         return not self.recorder.strict
 
@@ -289,10 +292,20 @@ class Recorder:
             self._pending_rows = 0
         for table, rows in pending.items():
             if table not in self.dropped:
-                self.sink.append(table, row_forms.batch(table, rows, self.options.redact_text))
+                self._write(table, rows)
         self._last_flush = self.clock()
         if self.is_live:  # after the last rows there is nothing left to give up
             self._honour_limit()
+
+    def _write(self, table: str, rows: list[dict[str, Any]]) -> None:
+        """Write rows; where they can't all be stored, each that can't is a fault."""
+        redact, written = self.options.redact_text, False
+        with self.guard(table) if len(rows) == 1 else Guard(self, table, is_quiet=True):
+            self.sink.append(table, row_forms.batch(table, rows, redact))
+            written = True
+        if not written and len(rows) > 1:
+            for row in rows:
+                self._write(table, [row])
 
     def _honour_limit(self) -> None:
         limit = self.options.max_bytes
@@ -310,9 +323,12 @@ class Recorder:
 
     def finish(self) -> None:
         """While events still count: let observers tell what they kept for the end."""
-        for callback in self.at_end:
-            with self.guard("end of the recording"):
-                callback()
+        if not self.at_end:
+            return
+        with self.thread_state().own_work("end of the recording"):
+            for callback in self.at_end:
+                with self.guard("end of the recording"):
+                    callback()
 
     def end(self) -> None:
         """No more events: open spans are interrupted, everything gathered goes to the journal."""
@@ -327,4 +343,4 @@ class Recorder:
         self.flush()
         if self.sink.failure is not None:
             self.fault("journal", f"the disk took no more rows: {self.sink.failure}")
-            self.flush()
+        self.flush()  # what the last flush itself had to say

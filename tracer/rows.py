@@ -54,7 +54,15 @@ class Signature:
 
 def as_json(value: Any) -> str:
     """JSON text of a list, object or setting; what JSON can't hold becomes its `str`."""
-    return json.dumps(value, ensure_ascii=False, default=str, separators=(", ", ": "))
+    plain = _with_text_keys(value)
+    return json.dumps(plain, ensure_ascii=False, default=str, separators=(", ", ": "))
+
+
+def _with_text_keys(value: Any) -> Any:
+    """Keys of any kind (`sequence_bias` has tuples) as text; JSON knows no others."""
+    if isinstance(value, dict):
+        return {str(key): _with_text_keys(item) for key, item in value.items()}
+    return [_with_text_keys(item) for item in value] if isinstance(value, list | tuple) else value
 
 
 def batch(table: str, rows: Sequence[dict[str, Any]], redact: bool) -> pa.RecordBatch:

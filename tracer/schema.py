@@ -164,7 +164,7 @@ _TABLES = (
         _integer("cache_first_difference", "First position where cache and prompt differ"),
         _integer("recomputed_tokens", "Prompt tokens computed again although cached before"),
         _integer("recomputed_ns", "Estimated share of prefill for those tokens", "estimated"),
-        _json("finish", "Why each row ended: eos, length, stop string, other"),
+        _json("finish", "Why each row ended: eos, length, stop string, other; or unfinished"),
         _integer("recorder_ns", "Recorder's own time inside the call"),
         _integer("waited_ns", "Time that the thread was ready and waited for a processor"),
     ),

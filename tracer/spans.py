@@ -48,6 +48,7 @@ class ThreadState:
     """
 
     __slots__ = (
+        "asked",
         "call",
         "context",
         "counts",
@@ -81,6 +82,7 @@ class ThreadState:
         self.counts: dict[str, int] = {}
         self.held: list[tuple[str, dict[str, Any]]] = []
         self.muted = False
+        self.asked: dict[str, Any] | None = None  # arguments of the Auto class's call
         self.load: Any = None  # the innermost load of instrument/loading.py
         self.run: Any = None  # the innermost generate() of instrument/generation.py
 

@@ -102,7 +102,6 @@ def test_a_parameter_of_another_shape_is_initialised_and_its_source_discarded(ll
     assert set(discarded.index[discarded]) == odd
 
 
-@pytest.mark.xfail(strict=True, reason="what is offloaded to the disk is called unwritten")
 def test_a_load_offloaded_to_the_disk_is_told_whole(llama_folder, tmp_path):
     parts = ("model.embed_tokens", "model.layers.1", "model.norm", "model.rotary_emb", "lm_head")
     devices = dict.fromkeys(parts, "cpu") | {"model.layers.0": "disk"}

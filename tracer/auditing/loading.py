@@ -104,6 +104,9 @@ def check_values(source: Source) -> Iterator[Finding]:
     same_model = placed["model"].isin(judged["model"]) & placed["verified"].isna()
     bad = placed[is_one_of(placed["verified"], "different") | same_model]
     found = counted(len(judged), "compared with their source", len(bad), "different or unsaid")
+    left = int((placed["verified"] == "not compared").sum())
+    if left:
+        found += f"; {left} from no file or through a conversion, not compared"
     if judged.empty:
         found = "nothing was compared; verify_weights=True does"
     names = [f"{model}: {param}" for model, param in tuples(bad, "model", "param")]

@@ -33,6 +33,8 @@ def tell_setup(run: Run, input_ids: Any, kwargs: dict[str, Any]) -> None:
     run.own_config = run.model.generation_config.to_dict()
     run.is_greedy = not config.do_sample
     run.max_length = config.max_length
+    stops = config.stop_strings
+    run.stop_strings = [stops] if isinstance(stops, str) else list(stops or ())
     run.stop_ids = _stop_ids(config)
     run.encoding = inputs.find(run.recorder, run.prompt)
     tokenizer = run.encoding.tokenizer if run.encoding else _tokenizer_of(run)
@@ -80,7 +82,7 @@ def _tell_call(run: Run, config: Any, kwargs: dict[str, Any]) -> None:
         "attended_pads": _attended_pads(run, config),
         "stop_ids": [{"id": one, "origin": stop_origin} for one in run.stop_ids],
         "grad_mode": modules.grad_mode(),
-        "compiled": getattr(run.model, "_compiled_call", None) is not None,
+        "compiled": modules.is_compiled(run.model),
         "rng_state": None
         if run.is_greedy
         else {"cpu": bytes(torch.random.get_rng_state().tolist()).hex()},
@@ -100,6 +102,8 @@ def _cache_why(run: Run, config: Any, cache: Any) -> str:
 def _mask_origin(run: Run, config: Any) -> str:
     if run.kwargs.get("attention_mask") is not None:
         return "given"
+    if run.model.config.is_encoder_decoder:
+        return "made by the library for the encoder"
     pad = config.pad_token_id
     if pad is None or pad in run.stop_ids or not any(pad in row for row in run.prompt):
         return "all ones"
@@ -108,18 +112,29 @@ def _mask_origin(run: Run, config: Any) -> str:
 
 def _attended_pads(run: Run, config: Any) -> int | None:
     mask, pad = run.kwargs.get("attention_mask"), config.pad_token_id
-    if pad is None:
+    if run.model.config.is_encoder_decoder:
+        return None  # the mask is the encoder's, the ids at hand are the decoder's
+    if pad is None or _mask_origin(run, config) == "inferred from pad ids":
         return 0
+    padding = [_padding(ids, pad, pad in run.stop_ids) for ids in run.prompt]
     if mask is None:
-        is_inferred = _mask_origin(run, config) == "inferred from pad ids"
-        return 0 if is_inferred else sum(row.count(pad) for row in run.prompt)
+        return sum(map(len, padding))
     if mask.ndim != 2 or len(mask) != len(run.prompt):
         return None
     return sum(
-        int(token_id == pad and bool(seen))
-        for ids, row in zip(run.prompt, mask.tolist(), strict=True)
-        for token_id, seen in zip(ids, row, strict=False)
+        bool(row[place])
+        for places, row in zip(padding, mask.tolist(), strict=True)
+        for place in places
+        if place < len(row)
     )
+
+
+def _padding(ids: list[int], pad: int, is_stop: bool) -> list[int]:
+    """Positions of pad ids at the ends of a row; one at its end is a turn's own if it is a stop."""
+    left = next((place for place, one in enumerate(ids) if one != pad), len(ids))
+    right = next((place for place, one in enumerate(reversed(ids)) if one != pad), 0)
+    own = 1 if is_stop and right else 0
+    return [*range(left), *range(len(ids) - right + own, len(ids))]
 
 
 def _tell_chain(run: Run, kind: str, parts: Any) -> None:
@@ -154,7 +169,7 @@ def _tell_inputs(run: Run) -> None:
             "inputs",
             run.span.seq,
             run.span.seq,
-            tensor="input_ids" if name == "inputs" else name,
+            tensor=run.model.main_input_name if name == "inputs" else name,
             shape=measure.shape_of(value),
             dtype=measure.dtype_name(value.dtype),
             device=str(value.device),
@@ -181,6 +196,10 @@ def _finish(run: Run, row: int) -> str:
     chosen = run.chosen[row]
     if chosen and chosen[-1] in run.stop_ids:
         return "eos"
+    stops = run.stop_strings
+    text = "".join(one or "" for one in run.texts[row])
+    if stops and any(text.rstrip("\n").endswith(one) or one in text[-64:] for one in stops):
+        return "stop string"
     if run.max_length is not None and len(run.prompt[row]) + len(chosen) >= run.max_length:
         return "length"
     return "other"
@@ -200,8 +219,9 @@ def _tell_choices(run: Run, rows: list[list[int]] | None, finish: list[str]) -> 
 def _tell_prompt(run: Run) -> None:
     if run.encoding is not None:
         run.encoding.consumed = True
-    mask = run.kwargs.get("attention_mask")
-    given = mask.tolist() if mask is not None and mask.ndim == 2 else None
+    mask: Any = run.kwargs.get("attention_mask")
+    is_ours = mask is not None and mask.ndim == 2 and not run.model.config.is_encoder_decoder
+    given = mask.tolist() if is_ours else None
     tokenizer = run.encoding.tokenizer if run.encoding else _tokenizer_of(run)
     tokens.tell(
         run.recorder,

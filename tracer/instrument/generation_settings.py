@@ -9,6 +9,32 @@ from tracer.instrument.run import Run
 _SAMPLING_ONLY: Final = frozenset(
     {"temperature", "top_k", "top_p", "min_p", "typical_p", "epsilon_cutoff", "eta_cutoff"}
 )
+_ASSISTED_ONLY: Final = frozenset(
+    {
+        "num_assistant_tokens",
+        "num_assistant_tokens_schedule",
+        "assistant_confidence_threshold",
+        "target_lookbehind",
+        "assistant_lookbehind",
+        "assistant_early_exit",
+        "max_matching_ngram_size",
+    }
+)
+# At these values a setting adds no processor (generation/utils.py, _get_logits_processor).
+_NEUTRAL: Final[dict[str, tuple[Any, ...]]] = {
+    "repetition_penalty": (1.0,),
+    "encoder_repetition_penalty": (1.0,),
+    "diversity_penalty": (0.0,),
+    "no_repeat_ngram_size": (0,),
+    "encoder_no_repeat_ngram_size": (0,),
+    "temperature": (1.0,),
+    "top_p": (1.0,),
+    "top_k": (0,),
+    "typical_p": (1.0,),
+    "epsilon_cutoff": (0.0,),
+    "eta_cutoff": (0.0,),
+    "min_length": (0,),
+}
 _BEAMS_ONLY: Final = frozenset({"length_penalty", "early_stopping", "num_beam_groups"})
 # Not settings of a generation: bookkeeping of the file itself.
 _NOT_SETTINGS: Final = frozenset({"transformers_version"})
@@ -55,7 +81,7 @@ def origin_of(run: Run, name: str, value: Any) -> tuple[str, Any]:
             return "model's generation_config", None
         same = loaded.get(name) == own
         return ("generation_config.json" if same else "model after load"), None
-    if own is not None or name in {"max_length", "min_length"}:
+    if own is not None or name == "max_length":
         return "derived", None
     return "library", None
 
@@ -63,6 +89,10 @@ def origin_of(run: Run, name: str, value: Any) -> tuple[str, Any]:
 def _use(run: Run, config: Any, name: str) -> tuple[bool, str | None]:
     if name in _SAMPLING_ONLY and run.is_greedy:
         return False, "do_sample is off: the most likely token is taken"
+    if name in _ASSISTED_ONLY and run.mode != "_assisted_decoding":
+        return False, "no assistant model"
+    if getattr(config, name, None) in _NEUTRAL.get(name, ()):
+        return False, "this value changes nothing"
     if name in _BEAMS_ONLY and (config.num_beams or 1) == 1:
         return False, "one beam only"
     if name == "max_length" and config.max_new_tokens is not None:

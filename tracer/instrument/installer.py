@@ -192,8 +192,11 @@ class Installer:
             if state is None and target.route == "root":
                 recorder = self.route(args)
                 state = recorder.thread_state() if recorder else None
+                self._tell_passed_over(recorder)
         if state is None or not state.recorder.is_live:
             return None
+        if target.route != "job" and state.spans and state.spans[-1].stage == "recorder":
+            return None  # the lab's own use of the library
         reentry = None
         if target.every_subclass and args:
             reentry = (target.observe + target.attribute, id(args[0]), threading.get_ident())
@@ -203,6 +206,17 @@ class Installer:
         if reentry is not None:
             observation.hold(reentry)
         return observation.begin(observe)
+
+    def _tell_passed_over(self, chosen: Recorder | None) -> None:
+        """A recording of this thread that does not get a call of it says so."""
+        ident = threading.get_ident()
+        for recorder in self.recorders:
+            if recorder is not chosen and recorder.notes.get("thread") == ident:
+                recorder.fault(
+                    "routing",
+                    "calls of this thread went to another recording that is on: the newest one, "
+                    "or the one that knows the model",
+                )
 
     def route(self, args: tuple[Any, ...] = ()) -> Recorder | None:
         """Whose event this is: its model's recording, else its thread's, else the newest one's."""

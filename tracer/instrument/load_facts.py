@@ -114,6 +114,13 @@ def tell_checkpoint(load: Load) -> None:
         _tell_tensors(load, folder)
 
 
+def _access(opened: str | None) -> str | None:
+    """How the loader came to a file's bytes; unknown where only the path was asked for."""
+    if opened is None:
+        return None
+    return "mmap" if opened.endswith(".safetensors") else "bytes"
+
+
 def _tell_files(load: Load, folder: str) -> None:
     recorder = load.state.recorder
     resolved = recorder.notes.get("resolved", set())
@@ -137,7 +144,7 @@ def _tell_files(load: Load, folder: str) -> None:
             read=read,
             why_not=None if read else "no call of the recording asked for it",
             filesystem=checkpoint.filesystem_of(folder),
-            access="mmap" if path in opened else ("bytes" if read else None),
+            access=_access(opened.get(path)),
         )
 
 
@@ -197,7 +204,7 @@ def _tell_settings(load: Load, model: Any) -> None:
     effective = {
         "dtype": load.dtype,
         "attn_implementation": getattr(model.config, "_attn_implementation", None),
-        "device_map": getattr(model, "hf_device_map", None),
+        "device_map": getattr(model, "hf_device_map", load.arguments.get("device_map")),
     }
     asked = dict(load.arguments)
     if "torch_dtype" in asked:
@@ -220,10 +227,18 @@ def _tell_settings(load: Load, model: Any) -> None:
             setting=name,
             asked=_plain(asked[name]) if given else None,
             effective=None if dropped else _plain(effective.get(name, asked.get(name))),
-            origin="call" if given and not dropped else ("library" if not given else "call"),
+            origin=_setting_origin(load, name, given),
             used=not dropped,
             why=why,
         )
+
+
+def _setting_origin(load: Load, name: str, given: bool) -> str:
+    if given:
+        return "call"
+    if name == "dtype" and load.dtype_why in {"config.json", "config object"}:
+        return load.dtype_why
+    return "library"
 
 
 def _plain(value: Any) -> Any:

@@ -36,7 +36,11 @@ def sample_memory(state: ThreadState, stage: str, name: str) -> None:
 def part_call(state: ThreadState, call: Call) -> Observer:
     """`from_pretrained` of an Auto class, tokenizer, processor or configuration."""
     span = open_call(state, call, _class_name(call), "from_pretrained")
+    outer = state.asked
+    if call.target.module.endswith("auto_factory"):
+        state.asked = dict(call.kwargs)  # what the class below is given is not all the user's
     outcome = yield None
+    state.asked = outer
     state.close(span, outcome.status)
     if outcome.error is None and call.target.stage in {"tokenizer", "processor"}:
         _remember_tokenizer(state.recorder, outcome.result)
@@ -61,7 +65,8 @@ def model_call(state: ThreadState, call: Call) -> Observer:
     span = open_call(state, call, _class_name(call), "from_pretrained")
     asked = call.argument(1, "pretrained_model_name_or_path")
     name = None if asked is None else os.fspath(asked)
-    load = reads.Load(state, span.seq, name, dict(call.kwargs))
+    arguments = dict(call.kwargs) if state.asked is None else state.asked
+    load = reads.Load(state, span.seq, name, arguments)
     outer, state.load = state.load, load
     sample_memory(state, "resolve", "before the load")
     outcome = yield None
@@ -141,7 +146,8 @@ def dtype(state: ThreadState, call: Call) -> Observer:
         if given is not None and given != "auto":
             load.dtype_why = "argument"
         elif asked == "auto" and in_config is not None:
-            load.dtype_why = "config.json"
+            is_own = load.arguments.get("config") is not None
+            load.dtype_why = "config object" if is_own else "config.json"
         elif load.arguments.get("gguf_file") is not None:
             load.dtype_why = "default of the library for GGUF"
         else:
@@ -191,7 +197,7 @@ def opened_file(state: ThreadState, call: Call) -> Observer:
         return
     if path not in load.files:
         load.files.append(path)
-    if outcome.error is not None:
+    if outcome.error is not None and path.endswith(".safetensors"):
         _name_the_cause(state.recorder, path)
 
 
@@ -209,6 +215,7 @@ def weights(state: ThreadState, call: Call) -> Observer:
     if load is not None:
         with state.own_work("headers of the checkpoint"):
             _read_headers(load)
+            _note_given(load, state_dict)
             for key, tensor in state_dict.items():
                 load.keys[id(tensor)] = key
                 reads.JOBS[id(tensor)] = load
@@ -247,6 +254,16 @@ def _read_headers(load: reads.Load) -> None:
         load.headers[path] = header
         # A name in two files: the later file wins, as in the library's dict.update.
         load.file_of.update(dict.fromkeys(header.tensors, path))
+
+
+def _note_given(load: reads.Load, state_dict: dict[str, Any]) -> None:
+    """Shapes of tensors that came whole, out of a `.bin` or from the user: no header has them."""
+    for key, tensor in state_dict.items():
+        if key not in load.file_of and hasattr(tensor, "element_size"):
+            dtype = measure.dtype_name(tensor.dtype)
+            load.given[key] = (measure.shape_of(tensor), dtype, measure.size_of(tensor))
+            if len(load.files) == 1:
+                load.file_of[key] = load.files[0]
 
 
 def finalized(state: ThreadState, call: Call) -> Observer:

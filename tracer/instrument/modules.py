@@ -12,6 +12,7 @@ from collections.abc import Callable, Iterator
 from typing import Any, Final
 
 from tracer.instrument import measure, vision
+from tracer.instrument.hooks import InertInCopies
 from tracer.instrument.installer import INSTALLER
 from tracer.instrument.stages import Call, Observer, open_call
 from tracer.instrument.targets import ROPE_INDEX_METHOD, ROTARY_FUNCTIONS
@@ -31,7 +32,7 @@ def meet(recorder: Recorder, model: Any) -> None:
         return
     met.add(name)
     _count_rotations(model)
-    if getattr(model, "_compiled_call_impl", None) is not None:
+    if is_compiled(model):
         recorder.fault(name, "the model is compiled: its modules can't be hooked")
         return
     handles: list[Any] = recorder.notes.setdefault("handles", [])
@@ -40,6 +41,14 @@ def meet(recorder: Recorder, model: Any) -> None:
     vision.watch(recorder, model, handles)
     for path, module in selected(model, recorder.options.detail, recorder.options.layers):
         handles.extend(hook_module(recorder, name, path, module))
+
+
+def is_compiled(model: Any) -> bool:
+    """Whether `model.compile()` was called, or its forward replaced by a compiled one."""
+    forward = getattr(model, "forward", None)
+    return getattr(model, "_compiled_call_impl", None) is not None or hasattr(
+        forward, "_torchdynamo_orig_callable"
+    )
 
 
 def _remove(handles: list[Any]) -> None:
@@ -155,7 +164,7 @@ def _hot_hooks(recorder: Recorder, slot: int) -> tuple[Hook, Hook]:
             if recorder.strict:
                 raise
 
-    return enter, leave
+    return InertInCopies(enter), InertInCopies(leave)
 
 
 def _shape(tensor: Any) -> Any:

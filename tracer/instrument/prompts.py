@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import dataclasses
-from typing import Any
+import re
+from typing import Any, Final
 
 from tracer.instrument.stages import Call, Observer, open_call, open_span
 from tracer.spans import ThreadState
+
+_MARK: Final = re.compile("\ue000(\\d+)\ue001")
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -45,13 +48,14 @@ def rendered(state: ThreadState, call: Call) -> Observer:
     conversations = call.argument(0, "conversations")
     if outcome.error is None and conversations is not None:
         with state.own_work("segments of the prompt"), state.recorder.guard(call.target.name):
-            _tell(state, conversations, outcome.result[0])
+            _tell(state, call, conversations, outcome.result[0])
 
 
-def _tell(state: ThreadState, conversations: list[Any], texts: list[str]) -> None:
+def _tell(state: ThreadState, call: Call, conversations: list[Any], texts: list[str]) -> None:
     recorder = state.recorder
     for row, (messages, text) in enumerate(zip(conversations, texts, strict=True)):
-        prompt = Prompt(text, split(text, messages))
+        segments = _split_by_marks(call, messages, text) or split(text, messages)
+        prompt = Prompt(text, segments)
         recorder.notes.setdefault("prompts", {})[text] = prompt
         recorder.add_fact(
             "prompts",
@@ -95,11 +99,63 @@ def split(text: str, messages: list[dict[str, Any]]) -> list[Segment]:
             if start > cursor:
                 segments.append(Segment(cursor, start, None, "template", None))
             cursor = start + len(words)
-            origin = role if role in {"system", "user", "assistant", "tool"} else "unknown"
-            segments.append(Segment(start, cursor, role, origin, number))
+            segments.append(Segment(start, cursor, role, _origin(role), number))
     if cursor < len(text):
         segments.append(Segment(cursor, len(text), None, "template", None))
     return segments
+
+
+def _split_by_marks(call: Call, messages: list[dict[str, Any]], text: str) -> list[Segment] | None:
+    """The template rendered once more with marks in place of the words: exact, or None.
+
+    Words that stand elsewhere in the prompt too can't mislead it. None where the marks put back
+    into words do not give the very text, as with a template that cuts or rewrites words.
+    """
+    words: list[tuple[int, str]] = []
+    marked = [_with_marks(message, number, words) for number, message in enumerate(messages)]
+    arguments = {**call.kwargs, "conversations": [marked]}
+    pieces = _MARK.split(call.function(*call.args[1:], **arguments)[0][0])
+    segments: list[Segment] = []
+    cursor = 0
+    for place, piece in enumerate(pieces):
+        is_words = place % 2 == 1
+        number, content = words[int(piece)] if is_words else (-1, piece)
+        if is_words and not text.startswith(content, cursor):
+            content = content.strip()  # templates trim
+        if not text.startswith(content, cursor):
+            return None
+        if content:
+            role = str(messages[number].get("role")) if is_words else None
+            origin = _origin(role) if is_words else "template"
+            end = cursor + len(content)
+            segments.append(Segment(cursor, end, role, origin, number if is_words else None))
+            cursor = end
+    return segments if cursor == len(text) else None
+
+
+def _with_marks(
+    message: dict[str, Any], number: int, words: list[tuple[int, str]]
+) -> dict[str, Any]:
+    def mark(text: str) -> str:
+        words.append((number, text))
+        return f"\ue000{len(words) - 1}\ue001"
+
+    content = message.get("content")
+    if isinstance(content, str) and content.strip():
+        return {**message, "content": mark(content)}
+    if not isinstance(content, list):
+        return message
+    parts = [
+        {**part, "text": mark(part["text"])}
+        if isinstance(part, dict) and isinstance(part.get("text"), str) and part["text"]
+        else part
+        for part in content
+    ]
+    return {**message, "content": parts}
+
+
+def _origin(role: str | None) -> str:
+    return role if role in {"system", "user", "assistant", "tool"} else "unknown"
 
 
 def _find(text: str, words: str, role: str, cursor: int) -> int:

@@ -72,6 +72,7 @@ class Load:
     unexpected: set[str] = dataclasses.field(default_factory=set)
     dtype_why: str | None = None
     dtype: str | None = None
+    given: dict[str, tuple[list[int], str | None, int]] = dataclasses.field(default_factory=dict)
     placement_rows: list[dict[str, Any]] = dataclasses.field(default_factory=list)
     last_rss_ns: int = 0
     current: str | None = None
@@ -239,6 +240,13 @@ def placed(state: ThreadState, call: Call) -> Observer:
         state.recorder.flush_if_due(state)
 
 
+def offloaded(state: ThreadState, call: Call) -> Observer:
+    """`offload_and_maybe_resave_param`: a parameter stays on disk, in its file or a new one."""
+    outcome = yield None
+    if state.load is not None and outcome.error is None:
+        state.load.placed.add(call.argument(0, "target_name"))
+
+
 def write_reads(load: Load, is_over: bool) -> None:
     """Turn reads into rows of `tensor_loads`: those that were set, and in the end all of them."""
     reads, load.reads = load.reads, []
@@ -259,6 +267,10 @@ def _read_row(load: Load, row: tuple[Any, ...], discarded: bool) -> dict[str, An
     header = load.headers.get(file or "")
     entry = header.tensors.get(key) if header else None
     plan = load.plans.get(key)
+    shape, stored, size = load.given.get(key, (None, None, None))
+    if entry is not None:
+        shape, size = list(entry.shape), entry.size_bytes
+        stored = STORED_DTYPES.get(entry.dtype, entry.dtype)
     return {
         "seq": seq,
         "parent": load.weights_seq,
@@ -274,10 +286,10 @@ def _read_row(load: Load, row: tuple[Any, ...], discarded: bool) -> dict[str, An
         "key": key,
         "param": plan.param if plan else None,
         "file": None if file is None else Path(file).name,
-        "stored_dtype": STORED_DTYPES.get(entry.dtype, entry.dtype) if entry else None,
+        "stored_dtype": stored,
         "loaded_dtype": measure.dtype_name(dtype),
-        "shape": list(entry.shape) if entry else None,
-        "size_bytes": entry.size_bytes if entry else None,
+        "shape": shape,
+        "size_bytes": size,
         "queue_ns": start - submitted_at,
         "read_ns": read_at - start,
         "cast_ns": end - read_at,

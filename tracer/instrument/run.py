@@ -71,6 +71,7 @@ class Run:
         self.observes_choices = False
         self.is_greedy = True
         self.max_length: int | None = None
+        self.stop_strings: list[str] = []
         self.chain_length = 1
         self.own_config: dict[str, Any] = {}
 

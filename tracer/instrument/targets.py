@@ -168,6 +168,7 @@ TARGETS: Final[tuple[Target, ...]] = (
     _method("_load_pretrained_model", "tensor_load"),
     # Weights: headers first, then lazy reads in worker threads, converted and set by this thread.
     Target(_MODELING, "safe_open", "loading.opened_file", "metadata", generations=(5,)),
+    Target(_MODELING, "load_state_dict", "loading.opened_file", "metadata", generations=(5,)),
     Target(
         _MODELING,
         "convert_and_load_state_dict_in_model",
@@ -203,6 +204,7 @@ TARGETS: Final[tuple[Target, ...]] = (
     Target(f"{_CONVERT}:WeightRenaming", "convert", "reads.converted", generations=(5,)),
     Target(f"{_CONVERT}:WeightConverter", "convert", "reads.converted", generations=(5,)),
     Target(_CONVERT, "set_param_for_module", "reads.placed", follows=_WEIGHTS, generations=(5,)),
+    Target(_CONVERT, "offload_and_maybe_resave_param", "reads.offloaded", generations=(5,)),
     # GGUF: parsed anew for configuration, tokenizer and weights. The name is imported inside
     # functions, so it is looked up on its own module.
     _part("transformers.modeling_gguf_pytorch_utils", "load_gguf_checkpoint", "metadata"),

@@ -9,6 +9,7 @@ from __future__ import annotations
 import threading
 from typing import Any, Final
 
+from tracer.instrument.hooks import InertInCopies
 from tracer.recorder import Recorder
 from tracer.spans import ACTIVE
 
@@ -42,11 +43,11 @@ def watch(recorder: Recorder, model: Any, handles: list[Any]) -> None:
             run.compare_embeddings(embeddings)
 
     for eye in eyes:
-        handles.append(eye.register_forward_hook(seen, with_kwargs=True))
+        handles.append(eye.register_forward_hook(InertInCopies(seen), with_kwargs=True))
     for part in inner:
         # The first of them that is given embeddings compares; the features are gone after that.
         if not any(part is eye for eye in eyes):
-            handles.append(part.register_forward_pre_hook(merged, with_kwargs=True))
+            handles.append(part.register_forward_pre_hook(InertInCopies(merged), with_kwargs=True))
 
 
 def _sees(module: Any) -> bool:
