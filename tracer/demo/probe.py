@@ -57,6 +57,8 @@ class Probe:
         rows, columns = torch.nonzero(begins, as_tuple=True)  # in the order of the questions
         wanted, known = meant(batch)
         loss = torch.zeros(())
+        if not known.any():
+            return loss
         spots = zip(LOOKUP_LAYERS, LOOKUP_DISTANCES, self._lookers, strict=True)
         for layer, distance, looker in spots:
             state = states[layer][rows, columns - distance]

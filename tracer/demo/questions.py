@@ -23,7 +23,8 @@ Asked = tuple[str, str, tuple[tuple[str, ...], ...]]  # wording, answer, places 
 class Question:
     """What is asked and the one answer that counts as right.
 
-    `about` has, for each name that the question uses, the places of the shapes so called.
+    `about` has, for each name that the question uses, the places of the shapes so called; of two
+    pictures, the places in the first and in the second. It guides training.
     """
 
     kind: str
@@ -44,18 +45,21 @@ def ask_pair(first: Scene, second: Scene, language: Language, chance: random.Ran
     words = words_of(language)
     form = chance.choice(("both", "which", "which", "nth", "nth_count"))
     wording = chance.choice(QUESTIONS[language][f"pair_{form}"])
+    about = (_places(first.shapes), _places(second.shapes))
     if form == "both":
         answer = words.both(words.described(first), words.described(second))
     elif form == "which":
         name = _likely(first.shapes + second.shapes, chance, 0.85).name
         wording = wording.format(a=words.noun(name))
-        answer = words.which(*(_has(scene, name) for scene in (first, second)))
+        about = (_named(first, name), _named(second, name))
+        answer = words.which(bool(about[0]), bool(about[1]))
     else:
         index = chance.randrange(2)
         wording = wording.format(nth=words.nth(index))
         scene = (first, second)[index]
+        about = (about[0], ()) if index == 0 else ((), about[1])
         answer = words.description(scene) if form == "nth" else words.count(len(scene.shapes))
-    return Question("pair", language, wording, answer)
+    return Question("pair", language, wording, answer, about)
 
 
 def ask_movie(movie: Movie, language: Language, chance: random.Random) -> Question:
@@ -121,6 +125,10 @@ def _unique(scene: Scene, word: str) -> list[Shape]:
 
 def _places(shapes: Iterable[Shape]) -> tuple[str, ...]:
     return tuple(shape.place for shape in shapes)
+
+
+def _named(scene: Scene, name: str) -> tuple[str, ...]:
+    return _places(shape for shape in scene.shapes if shape.name == name)
 
 
 def _describe(scene: Scene, words: Words, chance: random.Random) -> Asked:

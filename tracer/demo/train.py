@@ -29,7 +29,7 @@ from tracer.demo.seeing_fast import MOVIE_INTERVALS, answer
 from tracer.demo.tokenizer import build_tokenizer
 from tracer.demo.words import Language
 
-STEPS = 3000
+STEPS = 3300
 SEED = 20
 
 
@@ -44,6 +44,7 @@ class Phase:
     kinds: tuple[float, ...]  # how often each of SCENE_KINDS is asked
     shares: tuple[float, ...] = SHAPE_SHARES  # how often there are 0, 1, 2 and 3 shapes
     languages: tuple[Language, ...] = LANGUAGES
+    cycle: int = 2  # one step in so many has a video, the others two pictures
 
 
 PHASES = (
@@ -52,7 +53,9 @@ PHASES = (
     Phase(900, 16, 6, (8, 4), (2.0, 1.0, 1.0, 1.0, 1.0, 1.0, 1.5)),
     # Once it sees, more questions about fewer pictures, and more of the hard ones.
     Phase(1300, 12, 10, (6, 6), (1.0, 1.0, 1.0, 1.3, 1.0, 1.3, 2.0)),
-    Phase(STEPS, 12, 10, (6, 6), (0.7, 1.0, 0.7, 2, 2, 2, 2), languages=("en", "zh", "zh")),
+    Phase(2300, 12, 10, (6, 6), (0.7, 1.0, 0.7, 2, 2, 2, 2), languages=("en", "zh", "zh")),
+    # Two pictures are the hardest, and come last.
+    Phase(STEPS, 10, 8, (10, 6), (1.0, 1.0, 1.5, 1.0, 1.0, 1.7, 1.0), cycle=4),
 )
 MATRIX_STEP, OTHER_STEP = 0.02, 0.004
 RATES = (
@@ -65,11 +68,12 @@ RATES = (
     (1700, 0.25),
     (1720, 0.5),
     (2300, 0.4),
+    (2700, 0.25),
     (STEPS, 0.0),
 )
 GUIDE = 0.5  # weight of the probe's losses
 SEEING_STEPS = 1000  # that it helps to see
-LOOKUP_STEPS = (1700, 2700)  # between which it helps to look up what a question names
+LOOKUP_STEP = 1700  # from which on it helps to look up what a question names
 UNFINISHED = "unfinished.pt"  # the weights so far, beside the checkpoint to be
 EVALUATE_EVERY = 100
 
@@ -129,28 +133,31 @@ class Training:
 
     def _batches(self) -> Iterator[Batch]:
         """Give the batches that this step learns from."""
-        phase = next(phase for phase in PHASES if self.step < phase.until)
+        phase = self._phase()
         kinds = {kind: share for kind, share in zip(SCENE_KINDS, phase.kinds, strict=True) if share}
         yield self.maker.pictures(phase.rows, phase.questions, phase.shares, kinds, phase.languages)
         if phase.others is None:
             return
-        if self.step % 2:
+        if self.step % phase.cycle:
             yield self.maker.pairs(*phase.others)
         else:
             yield self.maker.movies(*phase.others)
         if self.step % 4 == 0:
             yield self.maker.texts(4, 6)
 
+    def _phase(self) -> Phase:
+        return next(phase for phase in PHASES if self.step < phase.until)
+
     def _learn(self, batch: Batch) -> float:
-        interval = MOVIE_INTERVALS[self.step // 2 % 2]
+        interval = MOVIE_INTERVALS[self.step // self._phase().cycle % 2]
         outcome = answer(self.model, batch, interval)
         loss = functional.cross_entropy(outcome.logits, outcome.labels)
         total = loss
-        if len(batch.examples[0].pictures) == 1 and outcome.features is not None:
-            if self.step < SEEING_STEPS:
-                total = total + GUIDE * self._probe.loss(batch, outcome.features)
-            if LOOKUP_STEPS[0] <= self.step < LOOKUP_STEPS[1]:
-                total = total + GUIDE * self._probe.lookup_loss(batch, outcome.states)
+        pictures = len(batch.examples[0].pictures)
+        if pictures == 1 and outcome.features is not None and self.step < SEEING_STEPS:
+            total = total + GUIDE * self._probe.loss(batch, outcome.features)
+        if pictures and self.step >= LOOKUP_STEP:
+            total = total + GUIDE * self._probe.lookup_loss(batch, outcome.states)
         torch.autograd.backward(total)
         return loss.item()
 
