@@ -10,23 +10,24 @@ import gc
 import statistics
 import time
 from collections.abc import Callable
+from contextlib import AbstractContextManager, nullcontext
 
 
 def paired(
-    baseline: Callable[[], object], other: Callable[[], object], rounds: int
+    work: Callable[[], object], around: Callable[[], AbstractContextManager[object]], rounds: int
 ) -> dict[str, float]:
-    """Ratios of wall and processor time of `other` to `baseline`, one pair a round.
+    """Ratios of wall and processor time of work inside a context to the same work alone.
+
+    Entering and leaving the context is not timed: the ratio is that of the user's own call.
 
     The order within a pair alternates, so that a drift of the machine does not favour one side.
     """
     wall, processor = [], []
     for number in range(rounds):
-        first, second = (baseline, other) if number % 2 == 0 else (other, baseline)
-        times = [_timed(first), _timed(second)]
-        if number % 2:
-            times.reverse()
-        wall.append(times[1][0] / times[0][0])
-        processor.append(times[1][1] / times[0][1])
+        order = (nullcontext, around) if number % 2 == 0 else (around, nullcontext)
+        times = {context: _timed(work, context) for context in order}
+        wall.append(times[around][0] / times[nullcontext][0])
+        processor.append(times[around][1] / times[nullcontext][1])
     return {
         "wall": round(statistics.median(wall), 3),
         "wall_low": round(min(wall), 3),
@@ -36,8 +37,16 @@ def paired(
     }
 
 
-def _timed(work: Callable[[], object]) -> tuple[float, float]:
+def control() -> AbstractContextManager[object]:
+    """A context that does nothing: the baseline against itself."""
+    return nullcontext()
+
+
+def _timed(
+    work: Callable[[], object], around: Callable[[], AbstractContextManager[object]]
+) -> tuple[float, float]:
     gc.collect()
-    start, start_processor = time.perf_counter(), time.process_time()
-    work()
-    return time.perf_counter() - start, time.process_time() - start_processor
+    with around():
+        start, start_processor = time.perf_counter(), time.process_time()
+        work()
+        return time.perf_counter() - start, time.process_time() - start_processor

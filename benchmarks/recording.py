@@ -8,9 +8,9 @@ The 135M-shaped model has random weights: its times are those of the real one, i
 from __future__ import annotations
 
 import argparse
+import functools
 import json
 import tempfile
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -24,7 +24,7 @@ from transformers import (
 from transformers.utils import logging
 
 import tracer
-from benchmarks.pairs import paired
+from benchmarks.pairs import control, paired
 from tracer.demo import checkpoint_folder
 
 NEW_TOKENS = 24
@@ -75,18 +75,10 @@ def generation_ratios(model: Any, rounds: int) -> dict[str, dict[str, float]]:
             **inputs, max_new_tokens=NEW_TOKENS, min_new_tokens=NEW_TOKENS, **FOUR_PROCESSORS
         )
 
-    def under(options: dict[str, Any]) -> Callable[[], Any]:
-        # The recording is attached before and read after: the ratio is that of the call itself.
-        def run() -> Any:
-            with tracer.record(**options):
-                return plain()
-
-        return run
-
     plain()
-    found = {"control": paired(plain, plain, rounds)}
+    found = {"control": paired(plain, control, rounds)}
     for name, options in LEVELS.items():
-        found[name] = paired(plain, under(options), rounds)
+        found[name] = paired(plain, functools.partial(tracer.record, **options), rounds)
     return found
 
 
@@ -96,12 +88,8 @@ def load_ratio(kind: Any, folder: Path, rounds: int) -> dict[str, float]:
     def plain() -> Any:
         return kind.from_pretrained(folder)
 
-    def recorded() -> Any:
-        with tracer.record():
-            return kind.from_pretrained(folder)
-
     plain()
-    return paired(plain, recorded, rounds)
+    return paired(plain, tracer.record, rounds)
 
 
 def measure(which: str, rounds: int) -> dict[str, Any]:
