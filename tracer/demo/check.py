@@ -18,6 +18,7 @@ from pathlib import Path
 from typing import Any
 
 import torch
+import transformers
 from tqdm import tqdm
 from transformers import AutoModelForImageTextToText, AutoProcessor
 
@@ -190,9 +191,8 @@ def main(arguments: list[str] | None = None) -> int:
         answers = json.dumps([each.answer for each in results], ensure_ascii=False)
         options.save.write_text(answers, encoding="utf-8")
     others = differences(results, options.like) if options.like else []
-    print("\n".join(others))
     lines, lowest = table(results)
-    print("\n".join(lines))
+    print("\n".join([*others, f"transformers {transformers.__version__}", *lines]))
     return 1 if others or lowest < NEEDED else 0
 
 
