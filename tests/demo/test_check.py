@@ -8,7 +8,17 @@ from pathlib import Path
 
 import pytest
 
-from tracer.demo.check import NEEDED, Result, differences, exam, examine, in_batches, main, table
+from tracer.demo.check import (
+    NEEDED,
+    Result,
+    differences,
+    exam,
+    examine,
+    exit_status,
+    in_batches,
+    main,
+    table,
+)
 from tracer.demo.examples import draw
 from tracer.demo.questions import Question
 
@@ -66,18 +76,33 @@ def test_the_embedded_model_passes_a_short_examination():
     assert sum(each.is_right for each in found) >= NEEDED * 120
 
 
-@pytest.mark.parametrize(("scenes", "status"), [(2, 0), (0, 1)])
-def test_the_exit_status_tells_whether_answers_are_those_of_another_run(
-    tmp_path, capsys, scenes, status
+@pytest.mark.parametrize(
+    ("others", "lowest", "status"),
+    [([], NEEDED, 0), ([], NEEDED - 0.001, 1), (["an answer"], 1.0, 1)],
+)
+def test_the_exit_status_asks_for_the_same_answers_and_for_enough_right_ones(
+    others, lowest, status
 ):
+    assert exit_status(others, lowest) == status
+
+
+@pytest.mark.parametrize("scenes", [2, 0])
+def test_answers_that_differ_from_another_run_are_told_and_fail(tmp_path, capsys, scenes):
     path = tmp_path / "answers.json"
-    folder = str(ROOT / "tracer/demo/seeing")
-    main(["--scenes", "2", "--folder", folder, "--save", str(path)])
+    common = ["--scenes", "2", "--folder", str(ROOT / "tracer/demo/seeing")]
+    alone = main([*common, "--save", str(path)])
     saved = json.loads(path.read_text("utf-8"))
     path.write_text(json.dumps(saved[: 10 * scenes]), encoding="utf-8")
-    found = main(["--scenes", "2", "--folder", folder, "--like", str(path)])
-    assert found == status
-    assert capsys.readouterr().out.rstrip().splitlines()[-1].startswith("lowest: ")
+    capsys.readouterr()
+    status = main([*common, "--like", str(path)])
+    told = capsys.readouterr().out.rstrip().splitlines()
+    assert told[-1].startswith("lowest: ")
+    if scenes:
+        assert told[0].startswith("transformers ")
+        assert status == alone
+    else:
+        assert "holds 0 answers, this run gave 20" in told[0]
+        assert status == 1
 
 
 @pytest.mark.generations
