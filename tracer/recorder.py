@@ -299,9 +299,9 @@ class Recorder:
 
     def _write(self, table: str, rows: list[dict[str, Any]]) -> None:
         """Write rows; where they can't all be stored, each that can't is a fault."""
-        redact, written = self.options.redact_text, False
-        with self.guard(table) if len(rows) == 1 else Guard(self, table, is_quiet=True):
-            self.sink.append(table, row_forms.batch(table, rows, redact))
+        written = False
+        with Guard(self, table, is_quiet=len(rows) > 1):
+            self.sink.append(table, row_forms.batch(table, rows, self.options.redact_text))
             written = True
         if not written and len(rows) > 1:
             for row in rows:

@@ -19,7 +19,7 @@ from typing import Any, Final, Literal
 
 from tracer.errors import SessionStateError, TracerError
 from tracer.instrument import calibration
-from tracer.instrument.installer import INSTALLER
+from tracer.instrument.installer import INSTALLER, generation
 from tracer.instrument.targets import TARGETS
 from tracer.journal import Journal
 from tracer.recorder import Options, Recorder
@@ -236,8 +236,6 @@ def _check(options: Options) -> None:
 
 def _targets(recorder: Recorder) -> list[dict[str, Any]]:
     """For the audit: which targets had to be seen, and how often each was."""
-    from tracer.instrument.installer import generation
-
     return [
         {
             "target": target.name,

@@ -37,8 +37,8 @@ def tell_setup(run: Run, input_ids: Any, kwargs: dict[str, Any]) -> None:
     run.stop_strings = [stops] if isinstance(stops, str) else list(stops or ())
     run.stop_ids = _stop_ids(config)
     run.encoding = inputs.find(run.recorder, run.prompt)
-    tokenizer = run.encoding.tokenizer if run.encoding else _tokenizer_of(run)
-    run.vocabulary = tokens.vocabulary_of(run.recorder, tokenizer)
+    run.tokenizer = run.encoding.tokenizer if run.encoding else _tokenizer_of(run)
+    run.vocabulary = tokens.vocabulary_of(run.recorder, run.tokenizer)
     if run.vocabulary is not None:
         run.assemblers = [TextAssembler(run.vocabulary) for _ in run.prompt]
     run.chain_length = len(kwargs["logits_processor"])
@@ -222,7 +222,6 @@ def _tell_prompt(run: Run) -> None:
     mask: Any = run.kwargs.get("attention_mask")
     is_ours = mask is not None and mask.ndim == 2 and not run.model.config.is_encoder_decoder
     given = mask.tolist() if is_ours else None
-    tokenizer = run.encoding.tokenizer if run.encoding else _tokenizer_of(run)
     tokens.tell(
         run.recorder,
         run.span.seq,
@@ -230,7 +229,7 @@ def _tell_prompt(run: Run) -> None:
         run.prompt,
         given,
         placeholders=run.placeholders(),
-        tokenizer=tokenizer,
+        tokenizer=run.tokenizer,
         positions=run.first_positions,
     )
 

@@ -168,10 +168,6 @@ class Installer:
         placed = self._placed[key] = patching.place(owner, attribute, begin_attached)
         self._undo.callback(self._take_away, placed)
 
-    def on_detach(self, callback: Callable[[], object]) -> None:
-        """Have something undone when the last recording ends."""
-        self._undo.callback(callback)
-
     def _take_away(self, placed: patching.Placed) -> None:
         if not patching.undo(placed):
             name = f"{getattr(placed.owner, '__name__', placed.owner)}.{placed.attribute}"

@@ -1,14 +1,14 @@
 """Tables of a finished load: where every parameter and buffer got its values.
 
 Told once, when the load has ended, as the recorder's own work. Nothing is compared here with the
-files' contents (that is `verify.py`); an origin rests on what was seen to happen.
+files' contents (that is `verification.py`); an origin rests on what was seen to happen.
 """
 
 from __future__ import annotations
 
 import os
 from pathlib import Path
-from typing import Any, Final
+from typing import Any
 
 from tracer import checkpoint
 from tracer.errors import CheckpointError
@@ -16,15 +16,11 @@ from tracer.instrument import measure, placements
 from tracer.instrument.reads import STORED_DTYPES, Load
 from tracer.instrument.targets import IGNORED_LOAD_ARGUMENTS
 
-_CONTROL: Final = ("dtype", "torch_dtype", "device_map", "attn_implementation")
-
 
 def tell_meta(load: Load, model: Any) -> None:
     """`meta_params`: the model as built, before any weight."""
     recorder = load.state.recorder
-    for name, tensor in placements.named_tensors(model):
-        module, leaf = placements.owner_of(model, name)
-        kind, persistent = placements.kind_of(module, leaf)
+    for name, tensor, module, kind, persistent in placements.named_tensors(model):
         load.expected[name] = measure.shape_of(tensor)
         recorder.add_fact(
             "meta_params",
@@ -64,7 +60,7 @@ def tell(load: Load, model: Any) -> None:
 
 def _tell_model(load: Load, model: Any) -> None:
     config = model.config
-    unique = {id(tensor): tensor for _, tensor in placements.named_tensors(model)}
+    unique = {id(each.tensor): each.tensor for each in placements.named_tensors(model)}
     parameters = {id(tensor): tensor for tensor in model.parameters()}
     folder = _folder(load)
     load.state.recorder.add_fact(
@@ -125,6 +121,7 @@ def _tell_files(load: Load, folder: str) -> None:
     recorder = load.state.recorder
     resolved = recorder.notes.get("resolved", set())
     opened = {os.path.realpath(path): path for path in load.files}
+    filesystem = checkpoint.filesystem_of(folder)
     for file in checkpoint.list_files(folder):
         path = os.path.realpath(Path(folder) / file.path)
         header = load.headers.get(opened.get(path, ""))
@@ -143,7 +140,7 @@ def _tell_files(load: Load, folder: str) -> None:
             metadata=header.metadata if header else None,
             read=read,
             why_not=None if read else "no call of the recording asked for it",
-            filesystem=checkpoint.filesystem_of(folder),
+            filesystem=filesystem,
             access=_access(opened.get(path)),
         )
 

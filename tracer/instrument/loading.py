@@ -225,8 +225,6 @@ def weights(state: ThreadState, call: Call) -> Observer:
     outcome = yield None
     if load is not None and outcome.error is None:
         info = outcome.result[0]
-        load.missing = set(info.missing_keys)
-        load.unexpected = set(info.unexpected_keys)
         load.mismatched = {entry[0] for entry in info.mismatched_keys}
     totals = load.times.values() if load is not None else ()
     state.close(
@@ -274,7 +272,6 @@ def finalized(state: ThreadState, call: Call) -> Observer:
     info = call.argument(2, "loading_info")
     summary = None
     if load is not None and info is not None:
-        load.missing |= set(info.missing_keys)
         load.mismatched |= {entry[0] for entry in info.mismatched_keys}
         summary = {"missing": len(info.missing_keys), "unexpected": len(info.unexpected_keys)}
     state.close(span, outcome.status, summary=summary)
@@ -297,7 +294,7 @@ def moved_missing(state: ThreadState, call: Call) -> Observer:
 def _versions(model: Any, placed: Iterable[str]) -> dict[str, tuple[int, int]]:
     done = set(placed)
     return {
-        name: (id(tensor), tensor._version)
-        for name, tensor in placements.named_tensors(model)
-        if name not in done and tensor.device.type != "meta"
+        each.name: (id(each.tensor), each.tensor._version)
+        for each in placements.named_tensors(model)
+        if each.name not in done and each.tensor.device.type != "meta"
     }

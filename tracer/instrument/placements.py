@@ -7,29 +7,37 @@ An origin rests on what was seen to happen; nothing is compared with the files' 
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import Any
+from typing import Any, NamedTuple
 
 from tracer.instrument import measure
 from tracer.instrument.reads import STORED_DTYPES, Load, Plan
 
 
-def named_tensors(model: Any) -> Iterator[tuple[str, Any]]:
-    """Every parameter and buffer by each of its names, tied ones included."""
-    yield from model.named_parameters(remove_duplicate=False)
-    yield from model.named_buffers(remove_duplicate=False)
+class Named(NamedTuple):
+    """A parameter or buffer under one of its names, with the module that holds it."""
+
+    name: str
+    tensor: Any
+    module: Any
+    kind: str
+    persistent: bool
 
 
-def owner_of(model: Any, name: str) -> tuple[Any, str]:
-    """The module that holds a parameter or buffer, and its name there."""
-    path, _, leaf = name.rpartition(".")
-    return model.get_submodule(path), leaf
+def named_tensors(model: Any) -> Iterator[Named]:
+    """Every parameter, then every buffer, by each of its names, tied ones included.
 
-
-def kind_of(module: Any, leaf: str) -> tuple[str, bool]:
-    """Kind, and whether a state dict holds it."""
-    if leaf in module._parameters:
-        return "parameter", True
-    return "buffer", leaf not in module._non_persistent_buffers_set
+    One walk over the modules: looking each owner up by its path would cost more than the rest.
+    """
+    modules = list(model.named_modules(remove_duplicate=False))
+    for kind, held in (("parameter", "_parameters"), ("buffer", "_buffers")):
+        for path, module in modules:
+            for leaf, tensor in getattr(module, held).items():
+                if tensor is not None:
+                    persistent = kind == "parameter" or (
+                        leaf not in module._non_persistent_buffers_set
+                    )
+                    name = f"{path}.{leaf}" if path else leaf
+                    yield Named(name, tensor, module, kind, persistent)
 
 
 def write(load: Load) -> None:
@@ -45,10 +53,9 @@ def describe(load: Load, model: Any) -> None:
     for key, plan in load.plans.items():
         sources.setdefault(plan.param, []).append(key)
     tied = dict(getattr(model, "all_tied_weights_keys", None) or {})
-    tensors = dict(named_tensors(model))
-    for name, tensor in tensors.items():
-        module, leaf = owner_of(model, name)
-        kind, persistent = kind_of(module, leaf)
+    named = list(named_tensors(model))
+    tensors = {each.name: each.tensor for each in named}
+    for name, tensor, module, kind, persistent in named:
         keys = sources.get(name, [])
         origin, because = _origin(load, name, tensor, tensors.get(tied.get(name, "")), persistent)
         if origin == "checkpoint" and keys and load.plans[keys[0]].operations:

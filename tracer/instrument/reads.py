@@ -54,7 +54,6 @@ class Load:
     arguments: dict[str, Any] = dataclasses.field(default_factory=dict)
     model: str | None = None
     files: list[str] = dataclasses.field(default_factory=list)
-    resolved: set[str] = dataclasses.field(default_factory=set)
     keys: dict[int, str] = dataclasses.field(default_factory=dict)
     file_of: dict[str, str] = dataclasses.field(default_factory=dict)
     headers: dict[str, Header] = dataclasses.field(default_factory=dict)
@@ -67,9 +66,7 @@ class Load:
     build_span: Any = None
     before_fill: dict[str, tuple[int, int]] = dataclasses.field(default_factory=dict)
     expected: dict[str, list[int]] = dataclasses.field(default_factory=dict)
-    missing: set[str] = dataclasses.field(default_factory=set)
     mismatched: set[str] = dataclasses.field(default_factory=set)
-    unexpected: set[str] = dataclasses.field(default_factory=set)
     dtype_why: str | None = None
     dtype: str | None = None
     given: dict[str, tuple[list[int], str | None, int]] = dataclasses.field(default_factory=dict)

@@ -36,7 +36,7 @@ class Step:
     seen_before: Any = None
     seen_after: Any = None
     chose: bool = False
-    scores: choices.Scores = dataclasses.field(default_factory=lambda: choices.Scores())
+    scores: choices.Scores = dataclasses.field(default_factory=choices.Scores)
     rotary_rows: int = 0
 
 
@@ -63,6 +63,7 @@ class Run:
         self.finished: list[bool] = []
         self.stop_ids: list[int] = []
         self.encoding: Encoding | None = None
+        self.tokenizer: Any = None
         self.vocabulary: Vocabulary | None = None
         self.assemblers: list[TextAssembler] = []
         self.features: list[Any] = []
@@ -253,8 +254,8 @@ class Run:
         }
         fed = columns.get("input_tokens")
         if last is not None and fed is not None:
-            length = (columns.get("cache_tokens_before") or 0) + fed
-            columns["position_offset"] = last - (length - 1)
+            index = (before or 0) + fed - 1
+            columns["position_offset"] = last - index
         columns["cache_bytes"] = caches.tell(self.recorder, self, step.number, self.last_cache)
         step.row[1].update(columns)
 

@@ -15,7 +15,7 @@ from tracer.instrument.reads import Load
 
 def verify(load: Load, model: Any) -> None:
     """Fill in `verified`, `new_infinities` and `new_zeros` of the load's placements."""
-    tensors = dict(named_tensors(model))
+    tensors = {each.name: each.tensor for each in named_tensors(model)}
     state = load.state
     span = state.open("spans", "verify", "weights compared with their sources")
     verdicts = {"equal": 0, "different": 0, "not compared": 0}
