@@ -27,9 +27,9 @@ class _Clock:
 class _Bench:
     """A recorder on a journal in memory, its clock, and the trace that comes of it."""
 
-    def __init__(self, options=None, **more):
+    def __init__(self, options=None, folder=None, **more):
         self.clock = _Clock()
-        self.journal = Journal(None)
+        self.journal = Journal(folder)
         self.recorder = Recorder(
             self.journal, options or Options(), **({"strict": True, "clock": self.clock} | more)
         )
@@ -362,11 +362,41 @@ def test_a_call_tells_the_journal_at_once_that_it_began(bench, tmp_path):
     journal.close({})
 
 
-def test_rows_go_to_the_journal_once_a_second(bench):
+def test_many_rows_at_once_are_written_like_single_ones(bench):
+    bench.recorder.add_fact("choices", 1, 1, step=0, token_id=7, text="a")
+    bench.recorder.add_facts("choices", 1, 2, step=[1, 2], token_id=[8, 9], text=None)
+    rows = bench.close()["choices"]
+    assert rows["step"].tolist() == [0, 1, 2]
+    assert rows["token_id"].tolist() == [7, 8, 9]
+    assert rows["text"].isna().tolist() == [False, True, True]
+    assert set(rows["event"]) == {1}
+
+
+def test_of_many_rows_at_once_the_one_that_cannot_be_stored_is_the_only_loss():
+    bench = _Bench(strict=False)
+    bench.recorder.add_facts("choices", 1, 3, step=[0, "no number", 2], token_id=5)
+    trace = bench.close()
+    assert trace["choices"]["step"].tolist() == [0, 2]
+    assert trace["faults"]["target"].tolist() == ["choices"]
+
+
+def test_rows_go_to_a_folder_once_a_second(tmp_path):
+    bench = _Bench(folder=tmp_path / "run")
     bench.recorder.add_fact("choices", 1, 1, step=0)
     bench.recorder.flush_if_due(bench.state)
     assert bench.journal.bytes_written == 0
     bench.clock.wait(1_000_000_001)
+    bench.recorder.flush_if_due(bench.state)
+    assert bench.journal.bytes_written > 0
+    bench.close()
+
+
+def test_rows_in_memory_wait_until_there_are_many(bench):
+    bench.recorder.add_fact("choices", 1, 1, step=0)
+    bench.clock.wait(1_000_000_001)
+    bench.recorder.flush_if_due(bench.state)
+    assert bench.journal.bytes_written == 0
+    bench.recorder.add_facts("choices", 1, 4096, step=list(range(1, 4097)))
     bench.recorder.flush_if_due(bench.state)
     assert bench.journal.bytes_written > 0
 

@@ -122,6 +122,11 @@ class Journal:
                 (self.folder / JOURNAL).mkdir(exist_ok=True)
                 write_manifest(self.folder, self._provisional({}))
 
+    @property
+    def is_durable(self) -> bool:
+        """Whether rows outlive the process: there is a folder, and its disk takes them."""
+        return self.folder is not None and self.failure is None
+
     @staticmethod
     def _provisional(manifest: Mapping[str, Any]) -> dict[str, Any]:
         return {"schema_version": SCHEMA_VERSION, **manifest, "state": "recording"}

@@ -34,27 +34,44 @@ class Places:
     """Interned source and stack keys of one recording."""
 
     def __init__(self) -> None:
-        self._sources: dict[CodeType, str] = {}
-        self._stacks: dict[tuple[tuple[CodeType, int], ...], str] = {}
+        # By identity: a code object hashes and compares all that is in it, anew each time.
+        self._codes: dict[int, CodeType] = {}
+        self._is_ours: dict[int, bool] = {}
+        self._functions: dict[int, tuple[Any, str | None]] = {}
+        self._sources: dict[int, str] = {}
+        self._stacks: dict[tuple[int, ...], str] = {}
         self._numbers = itertools.count(1)
 
     def source(self, function: Any) -> str | None:
         """Key of the function behind decorators and wrappers; None for functions without code."""
+        known = self._functions.get(id(function))
+        if known is not None:
+            return known[1]
+        name = self._name_source(function)
+        if not inspect.ismethod(function):  # which would keep its object, a model perhaps
+            self._functions[id(function)] = (function, name)
+        return name
+
+    def _name_source(self, function: Any) -> str | None:
         code = getattr(inspect.unwrap(function), "__code__", None)
         if not isinstance(code, CodeType):
             return None
-        known = self._sources.get(code)
-        if known is None:
-            known = f"{relative_path(code.co_filename)}:{code.co_firstlineno}"
-            self._sources[code] = known
-        return known
+        self._codes[id(code)] = code
+        name = f"{relative_path(code.co_filename)}:{code.co_firstlineno}"
+        return self._sources.setdefault(id(code), name)
 
     def stack(self, frame: FrameType | None) -> str:
         """Key of the call path that ends in this frame, the lab's own frames left out."""
-        path = []
+        path: list[int] = []  # code and line, innermost first
+        is_ours = self._is_ours
         while frame is not None:
-            if not frame.f_code.co_filename.startswith(_OWN_ROOMS):
-                path.append((frame.f_code, frame.f_lineno))
+            identity = id(frame.f_code)
+            ours = is_ours.get(identity)
+            if ours is None:
+                ours = self._remember(frame.f_code)
+            if not ours:
+                path.append(identity)
+                path.append(frame.f_lineno)
             frame = frame.f_back
         key = tuple(path)
         known = self._stacks.get(key)
@@ -62,14 +79,26 @@ class Places:
             known = self._stacks[key] = f"stack-{next(self._numbers)}"
         return known
 
+    def _remember(self, code: CodeType) -> bool:
+        self._codes[id(code)] = code  # keeps it, so that its identity stays its own
+        ours = self._is_ours[id(code)] = code.co_filename.startswith(_OWN_ROOMS)
+        return ours
+
+    def caller(self, frame: FrameType | None) -> FrameType | None:
+        """The innermost frame that is not the lab's own."""
+        while frame is not None and frame.f_code.co_filename.startswith(_OWN_ROOMS):
+            frame = frame.f_back
+        return frame
+
     def tables(self) -> dict[str, list[dict[str, Any]]]:
         """Rows of `stacks` and `sources`; reads the source files."""
         stacks = [
-            {"stack": name, "frames": [_describe(*step) for step in _worth_showing(path)]}
-            for path, name in self._stacks.items()
+            {"stack": name, "frames": [_describe(*step) for step in _worth_showing(steps)]}
+            for steps, name in ((self._steps(key), name) for key, name in self._stacks.items())
         ]
         sources = {}
-        for code, name in self._sources.items():
+        for identity, name in self._sources.items():
+            code = self._codes[identity]
             sources[name] = {
                 "source": name,
                 "function": code.co_qualname,
@@ -77,6 +106,11 @@ class Places:
                 "text": _text(code),
             }
         return {"stacks": stacks, "sources": list(sources.values())}
+
+    def _steps(self, key: tuple[int, ...]) -> tuple[tuple[CodeType, int], ...]:
+        """The path behind a stack's key: code and line of each frame, innermost first."""
+        codes = (self._codes[identity] for identity in key[::2])
+        return tuple(zip(codes, key[1::2], strict=True))
 
 
 @functools.cache

@@ -44,6 +44,10 @@ class Sink(Protocol):
         """Bytes that rows have taken so far."""
 
     @property
+    def is_durable(self) -> bool:
+        """Whether rows outlive the process: there is a folder that takes them."""
+
+    @property
     def failure(self) -> OSError | None:
         """What stopped writing to the disk; rows are kept in memory from then on."""
 
@@ -93,8 +97,8 @@ class Guard:
             return False
         if self.is_quiet:
             return True
-        self.recorder.fault(self.target, f"the recorder failed: {error!r}", error)
-        return not self.recorder.strict
+        self.recorder.failed(self.target, error)
+        return True
 
 
 class ShortIds:
@@ -154,7 +158,7 @@ class Recorder:
         self.at_end: list[Callable[[], None]] = []
         self.drained_modules = 0
         self.dropped: list[str] = []
-        self._pending: dict[str, list[dict[str, Any]]] = defaultdict(list)
+        self._pending: dict[str, list[row_forms.Row]] = defaultdict(list)
         self._pending_rows = 0
         self._last_flush = self.origin
         self._faults_said: set[tuple[str, str]] = set()
@@ -220,6 +224,18 @@ class Recorder:
             self._pending[table].append(row)
             self._pending_rows += 1
 
+    def add_facts(self, table: str, call: int, count: int, **columns: Any) -> None:
+        """Buffer many rows of a fact table; a list is a column's cells, else all rows' cell."""
+        self.add_rows(table, count, event=call, call=call, **columns)
+
+    def add_rows(self, table: str, count: int, **columns: Any) -> None:
+        """Buffer many rows of a table; a list is a column's cells, anything else all rows' cell."""
+        if table in self.dropped or not count:
+            return
+        with self._lock:
+            self._pending[table].append(row_forms.Block(count, {"rank": self.rank} | columns))
+            self._pending_rows += count
+
     def fault(self, target: str, reason: str, error: BaseException | None = None) -> None:
         """Say what was not observed and why; the same words are said once."""
         if (target, reason) in self._faults_said:
@@ -227,6 +243,12 @@ class Recorder:
         self._faults_said.add((target, reason))
         text = "".join(traceback.format_exception(error)) if error else None
         self.add_point("faults", "recorder", target, target=target, reason=reason, traceback=text)
+
+    def failed(self, target: str, error: Exception) -> None:
+        """The lab's own work failed: a `faults` row; strict, the failure itself."""
+        self.fault(target, f"the recorder failed: {error!r}", error)
+        if self.strict:
+            raise error
 
     def guard(self, target: str) -> Guard:
         """The error boundary round a piece of the recorder's own work."""
@@ -261,19 +283,23 @@ class Recorder:
 
     def write_start(self, state: ThreadState, span: Span) -> None:
         """Tell the journal that a call began, so that a kill leaves it as interrupted."""
+        if not self.sink.is_durable:
+            return
         opened = [(span, state.thread)]
         self.sink.append_starts(row_forms.start_batch(opened, self.origin, self.rank))
 
     def flush_if_due(self, state: ThreadState) -> None:
         """Between steps and between batches of tensors: write what has gathered, once a second."""
         waiting = self._pending_rows + len(state.rows) // row_forms.HOT_WIDTH
-        if waiting < _FLUSH_ROWS and self.clock() - self._last_flush < _FLUSH_NS:
+        # In memory nothing is safer for being handed over early.
+        is_time = self.sink.is_durable and self.clock() - self._last_flush >= _FLUSH_NS
+        if waiting < _FLUSH_ROWS and not is_time:
             return
         with state.own_work("rows to the journal"), self.guard("journal"):
             self.drain(state)
             self.flush()
             spans = [(span, state.thread) for span in state.spans if span.table != "calls"]
-            if spans:
+            if spans and self.sink.is_durable:
                 self.sink.append_starts(row_forms.start_batch(spans, self.origin, self.rank))
 
     def drain(self, state: ThreadState) -> None:
@@ -297,15 +323,16 @@ class Recorder:
         if self.is_live:  # after the last rows there is nothing left to give up
             self._honour_limit()
 
-    def _write(self, table: str, rows: list[dict[str, Any]]) -> None:
+    def _write(self, table: str, rows: list[row_forms.Row]) -> None:
         """Write rows; where they can't all be stored, each that can't is a fault."""
-        written = False
-        with Guard(self, table, is_quiet=len(rows) > 1):
+        is_alone = len(rows) == 1 and isinstance(rows[0], dict)
+        with Guard(self, table, is_quiet=not is_alone):
             self.sink.append(table, row_forms.batch(table, rows, self.options.redact_text))
-            written = True
-        if not written and len(rows) > 1:
+            return
+        if not is_alone:
             for row in rows:
-                self._write(table, [row])
+                for one in [row] if isinstance(row, dict) else row.split():
+                    self._write(table, [one])
 
     def _honour_limit(self) -> None:
         limit = self.options.max_bytes

@@ -7,6 +7,7 @@ schema, no library, and keeps nothing.
 from __future__ import annotations
 
 import dataclasses
+import functools
 import json
 from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING, Any, Final
@@ -52,6 +53,29 @@ class Signature:
     status: str = "ok"
 
 
+@dataclasses.dataclass(frozen=True, slots=True)
+class Block:
+    """Many rows of one table at once: a list is a column's cells, anything else all rows' cell."""
+
+    count: int
+    columns: dict[str, Any]
+
+    def cells(self, name: str) -> list[Any]:
+        """The cells of one column, whether or not it was given."""
+        value = self.columns.get(name)
+        return value if type(value) is list else [value] * self.count
+
+    def split(self) -> list[dict[str, Any]]:
+        """The same as a dict a row."""
+        columns = {name: self.cells(name) for name in self.columns}
+        return [
+            {name: cells[place] for name, cells in columns.items()} for place in range(self.count)
+        ]
+
+
+Row = dict[str, Any] | Block
+
+
 def as_json(value: Any) -> str:
     """JSON text of a list, object or setting; what JSON can't hold becomes its `str`."""
     plain = _with_text_keys(value)
@@ -65,29 +89,42 @@ def _with_text_keys(value: Any) -> Any:
     return [_with_text_keys(item) for item in value] if isinstance(value, list | tuple) else value
 
 
-def batch(table: str, rows: Sequence[dict[str, Any]], redact: bool) -> pa.RecordBatch:
-    """Rows as dicts into one batch; absent columns are missing, unknown ones a KeyError."""
+def batch(table: str, rows: Sequence[Row], redact: bool) -> pa.RecordBatch:
+    """Rows into one batch, in their order; absent columns are missing, unknown ones a KeyError."""
     schema = arrow_schema(table)
-    known = set(schema.names)
-    unknown = {name for row in rows for name in row} - known
+    unknown = {
+        name for row in rows for name in (row.columns if isinstance(row, Block) else row)
+    }.difference(schema.names)
     if unknown:
         raise KeyError(f"{table} has no column {sorted(unknown)}")
     columns = TABLES[table].columns
-    arrays = []
-    for column, field in zip(columns, schema, strict=True):
-        values = [row.get(column.name) for row in rows]
-        if column.kind == "json":
-            values = [_json_cell(value) for value in values]
-        elif column.kind == "text":
-            values = [None if value is None else storable_text(str(value)) for value in values]
-        arrays.append(pa.array(values, field.type))
+    arrays = [
+        pa.array(_storable(column.kind, _cells(rows, column.name)), field.type)
+        for column, field in zip(columns, schema, strict=True)
+    ]
     made = pa.RecordBatch.from_arrays(arrays, schema=schema)
     return without_words(table, made) if redact else made
 
 
-def _json_cell(value: Any) -> str | None:
-    if value is None:
-        return None
+def _cells(rows: Sequence[Row], name: str) -> list[Any]:
+    cells: list[Any] = []
+    for row in rows:
+        if type(row) is dict:
+            cells.append(row.get(name))
+        else:
+            cells += row.cells(name)  # type: ignore[union-attr]  # a Block, then
+    return cells
+
+
+def _storable(kind: str, cells: list[Any]) -> list[Any]:
+    if kind == "json":
+        return [None if cell is None else _json_cell(cell) for cell in cells]
+    if kind == "text":
+        return [None if cell is None else storable_text(str(cell)) for cell in cells]
+    return cells
+
+
+def _json_cell(value: Any) -> str:
     return storable_text(value if isinstance(value, Encoded) else as_json(value))
 
 
@@ -95,6 +132,12 @@ class Encoded(str):
     """JSON text that is ready: it is stored as it is, not encoded again."""
 
     __slots__ = ()
+
+
+@functools.cache
+def shape_text(shape: tuple[int, ...]) -> Encoded:
+    """A shape as JSON text; there are few shapes and many tensors."""
+    return Encoded(as_json(shape))
 
 
 def start_batch(spans: Iterable[tuple[Span, str]], origin: int, rank: int) -> pa.RecordBatch:

@@ -64,6 +64,17 @@ every_owner = pytest.mark.parametrize(
 )
 
 
+def placed_on(owner, attribute, begin, is_on=lambda: True):
+    return patching.place(owner, attribute, patching.observing(begin), is_on)
+
+
+def test_a_wrapper_that_outlives_its_session_tells_nobody():
+    module, seen = _module(), []
+    placed_on(module, "plain", lambda *call: seen.append(call), is_on=lambda: False)
+    assert module.plain(3) == ("module", 3)
+    assert not seen
+
+
 @every_owner
 def test_a_patch_sees_the_call_and_leaves_its_answer(make, attribute, reach, answer):
     owner, seen = make(), []
@@ -72,7 +83,7 @@ def test_a_patch_sees_the_call_and_leaves_its_answer(make, attribute, reach, ans
         seen.append(_Notes(args, kwargs))
         return seen[-1]
 
-    placed = patching.place(owner, attribute, begin)
+    placed = placed_on(owner, attribute, begin)
     assert reach(owner)(3) == answer
     assert [note.ends for note in seen] == [[(answer, None)]]
     patching.undo(placed)
@@ -84,7 +95,7 @@ def test_a_patch_sees_the_call_and_leaves_its_answer(make, attribute, reach, ans
 def test_undoing_gives_back_the_raw_attribute(make, attribute, reach, answer):
     owner = make()
     before = dict(vars(owner))
-    placed = patching.place(owner, attribute, lambda *_: None)
+    placed = placed_on(owner, attribute, lambda *_: None)
     assert vars(owner)[attribute] is placed.ours
     assert patching.undo(placed) is True
     assert dict(vars(owner)) == before
@@ -95,7 +106,7 @@ def test_undoing_gives_back_the_raw_attribute(make, attribute, reach, answer):
 def test_a_patch_keeps_kind_name_and_signature(make, attribute, reach, answer):
     owner = make()
     before, signature = reach(owner), inspect.signature(reach(owner))
-    patching.place(owner, attribute, lambda *_: None)
+    placed_on(owner, attribute, lambda *_: None)
     after = reach(owner)
     assert type(after) is type(before)
     assert after.__name__ == before.__name__
@@ -105,7 +116,7 @@ def test_a_patch_keeps_kind_name_and_signature(make, attribute, reach, answer):
 @every_owner
 def test_a_strangers_patch_over_ours_stays(make, attribute, reach, answer):
     owner = make()
-    placed = patching.place(owner, attribute, lambda *_: None)
+    placed = placed_on(owner, attribute, lambda *_: None)
     theirs = staticmethod(lambda *_: "theirs") if isinstance(owner, type) else lambda *_: "theirs"
     setattr(owner, attribute, theirs)
     assert patching.undo(placed) is False
@@ -115,7 +126,7 @@ def test_a_strangers_patch_over_ours_stays(make, attribute, reach, answer):
 def test_a_stranger_who_put_the_original_back_is_no_loss():
     owner = _base()
     before = vars(owner)["plain"]
-    placed = patching.place(owner, "plain", lambda *_: None)
+    placed = placed_on(owner, "plain", lambda *_: None)
     owner.plain = before
     assert patching.undo(placed) is True
     assert vars(owner)["plain"] is before
@@ -123,8 +134,8 @@ def test_a_stranger_who_put_the_original_back_is_no_loss():
 
 def test_patches_over_each_other_are_undone_in_reverse():
     owner = _heir()
-    first = patching.place(owner, "made", lambda *_: None)
-    second = patching.place(owner, "made", lambda *_: None)
+    first = placed_on(owner, "made", lambda *_: None)
+    second = placed_on(owner, "made", lambda *_: None)
     assert owner.made(1) == ("Heir", 1)
     assert patching.undo(second)
     assert patching.undo(first)
@@ -135,7 +146,7 @@ def test_an_attribute_that_nobody_has_is_refused_and_nothing_is_placed():
     owner = _heir()
     before = dict(vars(owner))
     with pytest.raises(AttributeError, match="missing"):
-        patching.place(owner, "missing", lambda *_: None)
+        placed_on(owner, "missing", lambda *_: None)
     assert dict(vars(owner)) == before
 
 
@@ -148,7 +159,7 @@ def test_an_exception_passes_as_the_same_object_and_is_told(error):
 
     module.fail = fail
     notes = _Notes((), {})
-    patching.place(module, "fail", lambda *_: notes)
+    placed_on(module, "fail", lambda *_: notes)
     with pytest.raises(type(error)) as caught:
         module.fail()
     assert caught.value is error
@@ -157,7 +168,7 @@ def test_an_exception_passes_as_the_same_object_and_is_told(error):
 
 def test_an_observation_may_hand_other_arguments_on():
     module = _module()
-    patching.place(module, "plain", lambda function, args, kwargs: _Notes((args[0] + 1,), kwargs))
+    placed_on(module, "plain", lambda function, args, kwargs: _Notes((args[0] + 1,), kwargs))
     assert module.plain(3) == ("module", 4)
 
 
@@ -172,5 +183,5 @@ def test_a_refusing_owner_keeps_its_attribute():
 
     before = vars(Sealed)["plain"]
     with pytest.raises(TypeError, match="plain can't be set"):
-        patching.place(Sealed, "plain", lambda *_: None)
+        placed_on(Sealed, "plain", lambda *_: None)
     assert vars(Sealed)["plain"] is before

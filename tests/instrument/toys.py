@@ -6,6 +6,7 @@ import logging
 import sys
 import warnings
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import torch
@@ -22,7 +23,7 @@ MODELS: list[Any] = []
 
 # Written by copying, by warning, and by the library's own memory of what a class can do.
 _NOT_OURS = ("__slotnames__", "__warningregistry__", "_cached_value")
-_OUR_CODE = patching.observed(len, lambda *_: None).__code__
+_OUR_FOLDER = str(Path(patching.__file__).parent)
 MESSAGES = [
     {"role": "system", "content": "You are a helpful assistant."},
     {
@@ -37,8 +38,9 @@ GENERATE_ALL = {"output_logits": True, "output_scores": True, "return_dict_in_ge
 
 
 def is_ours(value: Any) -> bool:
-    """Whether a raw attribute is a wrapper that `patching` made."""
-    return getattr(getattr(value, "__func__", value), "__code__", None) is _OUR_CODE
+    """Whether a raw attribute is a wrapper of the lab."""
+    code = getattr(getattr(value, "__func__", value), "__code__", None)
+    return code is not None and code.co_filename.startswith(_OUR_FOLDER)
 
 
 def _is_lazy(owner: Any, name: str, before: dict[str, Any], now: dict[str, Any]) -> bool:

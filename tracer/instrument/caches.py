@@ -7,7 +7,7 @@ memory for tokens that have not come.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 from tracer.instrument import measure
 from tracer.recorder import Recorder
@@ -58,36 +58,41 @@ def tell(recorder: Recorder, run: Run, step: int, cache: Any) -> int | None:
         if layers is None:
             recorder.fault("cache_layers", f"{type(one).__name__} has no layers to look at")
             return None
-        for number, layer in enumerate(layers):
-            columns = _describe(layer)
-            total += columns["size_bytes"] or 0
-            recorder.add_fact(
-                "cache_layers",
-                run.span.seq,
-                run.span.seq,
-                step=step,
-                cache=name,
-                layer=number,
-                part=part,
-                **columns,
-            )
+        columns = dict(zip(_LAYER_COLUMNS, zip(*map(_describe, layers), strict=True), strict=False))
+        cells = {column: list(values) for column, values in columns.items()}
+        total += sum(cells.get("size_bytes", ()))
+        recorder.add_facts(
+            "cache_layers",
+            run.span.seq,
+            len(layers),
+            step=step,
+            cache=name,
+            layer=list(range(len(layers))),
+            part=part,
+            **cells,
+        )
     return total
 
 
-def _describe(layer: Any) -> dict[str, Any]:
+_LAYER_COLUMNS: Final = (
+    "class_name", "dtype", "tokens_seen", "tensor_tokens", "capacity_tokens", "size_bytes", "device"
+)  # fmt: skip
+
+
+def _describe(layer: Any) -> tuple[Any, ...]:
+    """Cells of `_LAYER_COLUMNS`; asked for every layer at every step, so each look-up counts."""
     keys: Any = getattr(layer, "keys", None)
     values: Any = getattr(layer, "values", None)
-    is_made = hasattr(keys, "shape") and hasattr(values, "shape")
-    capacity = layer.get_max_length() if hasattr(layer, "get_max_length") else -1
-    return {
-        "class_name": type(layer).__name__,
-        "dtype": measure.dtype_name(keys.dtype) if is_made else None,
-        "tokens_seen": read(count(layer)),
-        "tensor_tokens": int(keys.shape[-2]) if is_made and keys.ndim > 1 else 0,
-        "capacity_tokens": int(capacity) if capacity is not None and int(capacity) > 0 else None,
-        "size_bytes": measure.size_of(keys) + measure.size_of(values) if is_made else 0,
-        "device": str(keys.device) if is_made else None,
-    }
+    longest = layer.get_max_length() if hasattr(layer, "get_max_length") else None
+    capacity = int(longest) if longest is not None and int(longest) > 0 else None
+    seen = read(count(layer))
+    if not hasattr(keys, "shape") or not hasattr(values, "shape"):
+        return type(layer).__name__, None, seen, 0, capacity, 0, None
+    shape = keys.shape
+    held = int(shape[-2]) if len(shape) > 1 else 0
+    size = measure.size_of(keys) + measure.size_of(values)
+    dtype, device = measure.dtype_name(keys.dtype), measure.device_name(keys.device)
+    return type(layer).__name__, dtype, seen, held, capacity, size, device
 
 
 def count_rotary(recorder: Recorder, rows: list[int], start: int) -> int:

@@ -40,6 +40,7 @@ class _NoSink:
 
     bytes_written = 0
     failure = None
+    is_durable = False
 
     def append(self, table: str, batch: Any) -> None:
         """Forget a batch."""

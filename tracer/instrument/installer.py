@@ -15,7 +15,7 @@ from collections.abc import Callable, Iterator
 from contextlib import ExitStack
 from typing import Any, Final
 
-from tracer.instrument import imports, messages, patching, reads
+from tracer.instrument import imports, messages, patching
 from tracer.instrument.stages import Call, Observer, Outcome
 from tracer.instrument.targets import TARGETS, Target
 from tracer.recorder import Recorder
@@ -41,32 +41,45 @@ class Observation:
 
     def begin(self, observe: Callable[..., Observer]) -> Observation:
         """Run the observer up to its yield; if it fails, the call goes on unobserved."""
-        recorder, name = self._state.recorder, self._call.target.name
+        state = self._state
+        recorder = state.recorder
+        name = self._call.target.name
         recorder.targets_seen[name] += 1
-        with self._state.own_time(), recorder.guard(name):
-            observer = observe(self._state, self._call)
+        before, started = state.recorder_ns, recorder.clock()
+        try:
+            observer = observe(state, self._call)
             changed = next(observer, None)
             if changed is not None:
                 self.args, self.kwargs = changed
             self._observer = observer
+        except Exception as error:
+            recorder.failed(name, error)
+        finally:
+            state.recorder_ns = before + recorder.clock() - started
         return self
 
     def end(self, result: Any, error: BaseException | None) -> None:
         """Run the observer to its end."""
         observer, self._observer = self._observer, None
+        state = self._state
+        recorder = state.recorder
+        name = self._call.target.name
         if error is None:
-            self._state.recorder.targets_done[self._call.target.name] += 1
+            recorder.targets_done[name] += 1
         if self._reentry is not None:
             INSTALLER.inside.discard(self._reentry)
         if observer is None:
             return
-        state, name = self._state, self._call.target.name
-        with state.own_time(), state.recorder.guard(name):
-            try:
-                observer.send(Outcome(result, error))
-            except StopIteration:
-                return
+        before, started = state.recorder_ns, recorder.clock()
+        try:
+            observer.send(Outcome(result, error))
             observer.close()
+        except StopIteration:
+            pass
+        except Exception as failure:
+            recorder.failed(name, failure)
+        finally:
+            state.recorder_ns = before + recorder.clock() - started
 
     def hold(self, reentry: tuple[str, int, int]) -> None:
         """Until the end, the same target on the same object is a call of `super()`."""
@@ -107,7 +120,7 @@ class Installer:
 
     def _attach(self) -> None:
         for target in TARGETS:
-            _observer(target.observe)  # now: later it would be an import inside an import
+            _named(target.observe)  # now: later it would be an import inside an import
         self._undo = ExitStack()
         self._undo.callback(self._placed.clear)
         self._undo.enter_context(messages.listening(self))
@@ -146,26 +159,23 @@ class Installer:
             if not getattr(getattr(module, "__spec__", None), "_initializing", False):
                 self.fault(target.name, f"{target.owner} has no {target.attribute} in this version")
             return
-        observe = _observer(target.observe)
+        found = _named(target.observe)
+        wrap = found(target.name) if target.is_lean else self._observing(target, found)
         for one in _owners(owner, target):
-            key = (id(one), target.attribute)
-            if key not in self._placed:
-                self.place(one, target.attribute, functools.partial(self._begin, target, observe))
+            self.place(one, target.attribute, wrap)
 
-    def place(self, owner: Any, attribute: str, begin: patching.Begin) -> None:
-        """Place one patch for as long as anything is recorded."""
+    def _observing(self, target: Target, observe: Callable[..., Observer]) -> patching.Wrap:
+        return patching.observing(functools.partial(self._begin, target, observe))
+
+    def place(self, owner: Any, attribute: str, wrap: patching.Wrap) -> None:
+        """Place one patch for as long as anything is recorded; again does nothing."""
         key = (id(owner), attribute)
         if key in self._placed:
             return
         attached = self._undo
-
-        def begin_attached(
-            function: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]
-        ) -> patching.Observation | None:
-            # A wrapper that a stranger kept must not wake up when a later recording attaches.
-            return begin(function, args, kwargs) if self._undo is attached else None
-
-        placed = self._placed[key] = patching.place(owner, attribute, begin_attached)
+        # A wrapper that a stranger kept must not wake up when a later recording attaches.
+        placed = patching.place(owner, attribute, wrap, lambda: self._undo is attached)
+        self._placed[key] = placed
         self._undo.callback(self._take_away, placed)
 
     def _take_away(self, placed: patching.Placed) -> None:
@@ -181,17 +191,14 @@ class Installer:
         args: tuple[Any, ...],
         kwargs: dict[str, Any],
     ) -> Observation | None:
-        if target.route == "job":
-            state = reads.job_state(args)
-        else:
-            state = ACTIVE.get(threading.get_ident())
-            if state is None and target.route == "root":
-                recorder = self.route(args)
-                state = recorder.thread_state() if recorder else None
-                self._tell_passed_over(recorder)
+        state = ACTIVE.get(threading.get_ident())
+        if state is None and target.route == "root":
+            recorder = self.route(args)
+            state = recorder.thread_state() if recorder else None
+            self._tell_passed_over(recorder)
         if state is None or not state.recorder.is_live:
             return None
-        if target.route != "job" and state.spans and state.spans[-1].stage == "recorder":
+        if state.spans and state.spans[-1].stage == "recorder":
             return None  # the lab's own use of the library
         reentry = None
         if target.every_subclass and args:
@@ -244,9 +251,10 @@ def _knows(recorder: Recorder, thing: Any) -> bool:
         return False
 
 
-def _observer(name: str) -> Callable[..., Observer]:
+def _named(name: str) -> Callable[..., Any]:
+    """A function of instrument/, as `targets.py` names it."""
     file, _, function = name.partition(".")
-    found: Callable[..., Observer] = getattr(
+    found: Callable[..., Any] = getattr(
         importlib.import_module(f"tracer.instrument.{file}"), function
     )
     return found

@@ -15,28 +15,28 @@ from tracer.errors import CheckpointError
 from tracer.instrument import measure, placements
 from tracer.instrument.reads import STORED_DTYPES, Load
 from tracer.instrument.targets import IGNORED_LOAD_ARGUMENTS
+from tracer.rows import shape_text
 
 
 def tell_meta(load: Load, model: Any) -> None:
     """`meta_params`: the model as built, before any weight."""
-    recorder = load.state.recorder
-    for name, tensor, module, kind, persistent in placements.named_tensors(model):
-        load.expected[name] = measure.shape_of(tensor)
-        recorder.add_fact(
-            "meta_params",
-            load.call,
-            load.call,
-            model=load.model,
-            param=name,
-            kind=kind,
-            persistent=persistent,
-            module_class=type(module).__name__,
-            shape=load.expected[name],
-            dtype=measure.dtype_name(tensor.dtype),
-            device=str(tensor.device),
-            size_bytes=measure.size_of(tensor),
-            planned_device=_planned_device(load.arguments.get("device_map")),
-        )
+    named = list(placements.named_tensors(model))
+    load.expected = {each.name: tuple(each.tensor.shape) for each in named}
+    load.state.recorder.add_facts(
+        "meta_params",
+        load.call,
+        len(named),
+        model=load.model,
+        param=[each.name for each in named],
+        kind=[each.kind for each in named],
+        persistent=[each.persistent for each in named],
+        module_class=[type(each.module).__name__ for each in named],
+        shape=[shape_text(shape) for shape in load.expected.values()],
+        dtype=[measure.dtype_name(each.tensor.dtype) for each in named],
+        device=[measure.device_name(each.tensor.device) for each in named],
+        size_bytes=[measure.size_of(each.tensor) for each in named],
+        planned_device=_planned_device(load.arguments.get("device_map")),
+    )
 
 
 def _planned_device(device_map: Any) -> str | None:
@@ -158,23 +158,23 @@ def _tell_tensors(load: Load, folder: str) -> None:
     index = _index(load, folder)
     for path, header in load.headers.items():
         file = Path(path).name
-        for key, entry in header.tensors.items():
-            fate, because = _fate(load, key, path)
-            recorder.add_fact(
-                "checkpoint_tensors",
-                load.call,
-                load.call,
-                model=load.model,
-                file=file,
-                key=key,
-                dtype=STORED_DTYPES.get(entry.dtype, entry.dtype),
-                shape=list(entry.shape),
-                offset_bytes=entry.offset_bytes,
-                size_bytes=entry.size_bytes,
-                in_index=None if index is None else index.get(key) == file,
-                fate=fate,
-                because=because,
-            )
+        entries = header.tensors
+        fates = [_fate(load, key, path) for key in entries]
+        recorder.add_facts(
+            "checkpoint_tensors",
+            load.call,
+            len(entries),
+            model=load.model,
+            file=file,
+            key=list(entries),
+            dtype=[STORED_DTYPES.get(each.dtype, each.dtype) for each in entries.values()],
+            shape=[shape_text(each.shape) for each in entries.values()],
+            offset_bytes=[each.offset_bytes for each in entries.values()],
+            size_bytes=[each.size_bytes for each in entries.values()],
+            in_index=None if index is None else [index.get(key) == file for key in entries],
+            fate=[fate for fate, _ in fates],
+            because=[because for _, because in fates],
+        )
     if index is not None:
         named = {key for header in load.headers.values() for key in header.tensors}
         lost = sorted(set(index) - named)

@@ -50,7 +50,7 @@ def listening(installer: Installer) -> Iterator[None]:
         category = args[1].__name__ if len(args) > 1 else "Warning"
         _write(installer, "warning", place, lambda: f"{category}: {message}")
 
-    placed = patching.place(warnings, "showwarning", warned)
+    placed = patching.place(warnings, "showwarning", patching.observing(warned), lambda: True)
     try:
         yield
     finally:

@@ -6,6 +6,7 @@ have in common (shapes, source, call path) is described once, when it is first s
 
 from __future__ import annotations
 
+import functools
 import sys
 import threading
 from collections.abc import Callable, Iterator
@@ -14,6 +15,7 @@ from typing import Any, Final
 from tracer.instrument import measure, vision
 from tracer.instrument.hooks import InertInCopies
 from tracer.instrument.installer import INSTALLER
+from tracer.instrument.patching import IsOn, Wrap
 from tracer.instrument.stages import Call, Observer, open_call
 from tracer.instrument.targets import ROPE_INDEX_METHOD, ROTARY_FUNCTIONS
 from tracer.recorder import Recorder
@@ -236,13 +238,18 @@ def _count_rotations(model: Any) -> None:
                 INSTALLER.place(owner, ROPE_INDEX_METHOD, _counter("rope_index_calls"))
 
 
-def _counter(what: str) -> Callable[..., None]:
-    def count(function: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
-        state = ACTIVE.get(threading.get_ident())
-        if state is not None:
-            state.counts[what] = state.counts.get(what, 0) + 1
+def _counter(what: str) -> Wrap:
+    def wrap(original: Callable[..., Any], is_on: IsOn) -> Callable[..., Any]:
+        @functools.wraps(original)
+        def counted(*args: Any, **kwargs: Any) -> Any:
+            state = ACTIVE.get(threading.get_ident())
+            if state is not None and is_on():
+                state.counts[what] = state.counts.get(what, 0) + 1
+            return original(*args, **kwargs)
 
-    return count
+        return counted
+
+    return wrap
 
 
 def forward_call(state: ThreadState, call: Call) -> Observer:

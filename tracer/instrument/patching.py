@@ -38,29 +38,37 @@ class Placed:
     ours: Any
 
 
-def observed(original: Callable[..., Any], begin: Begin) -> Callable[..., Any]:
-    """A function that does what `original` does and tells `begin` about it.
+IsOn = Callable[[], bool]
+"""Whether the recording session that placed a wrapper lasts; a stranger may keep it for longer."""
 
-    `functools.wraps` matters: generate() inspects signatures to decide what it passes.
-    """
-
-    @functools.wraps(original)
-    def wrapper(*args: Any, **kwargs: Any) -> Any:
-        observation = begin(original, args, kwargs)
-        if observation is None:
-            return original(*args, **kwargs)
-        try:
-            result = original(*observation.args, **observation.kwargs)
-        except BaseException as error:
-            observation.end(None, error)
-            raise
-        observation.end(result, None)
-        return result
-
-    return wrapper
+Wrap = Callable[[Callable[..., Any], IsOn], Callable[..., Any]]
+"""Makes the function that stands in for the original one."""
 
 
-def place(owner: Any, attribute: str, begin: Begin) -> Placed:
+def observing(begin: Begin) -> Wrap:
+    """Stand-ins that do what the original does and tell `begin` about each call."""
+
+    def wrap(original: Callable[..., Any], is_on: IsOn) -> Callable[..., Any]:
+        # `functools.wraps` matters: generate() inspects signatures to decide what it passes.
+        @functools.wraps(original)
+        def wrapper(*args: Any, **kwargs: Any) -> Any:
+            observation = begin(original, args, kwargs) if is_on() else None
+            if observation is None:
+                return original(*args, **kwargs)
+            try:
+                result = original(*observation.args, **observation.kwargs)
+            except BaseException as error:
+                observation.end(None, error)
+                raise
+            observation.end(result, None)
+            return result
+
+        return wrapper
+
+    return wrap
+
+
+def place(owner: Any, attribute: str, wrap: Wrap, is_on: IsOn) -> Placed:
     """Wrap an attribute of a module or class.
 
     Raises:
@@ -70,9 +78,9 @@ def place(owner: Any, attribute: str, begin: Begin) -> Placed:
     raw = before if before is not _ABSENT else _inherited(owner, attribute)
     ours: Any
     if isinstance(raw, classmethod | staticmethod):
-        ours = type(raw)(observed(raw.__func__, begin))
+        ours = type(raw)(wrap(raw.__func__, is_on))
     else:
-        ours = observed(raw, begin)
+        ours = wrap(raw, is_on)
     setattr(owner, attribute, ours)
     return Placed(owner, attribute, before, ours)
 

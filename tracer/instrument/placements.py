@@ -11,6 +11,7 @@ from typing import Any, NamedTuple
 
 from tracer.instrument import measure
 from tracer.instrument.reads import STORED_DTYPES, Load, Plan
+from tracer.rows import shape_text
 
 
 class Named(NamedTuple):
@@ -42,9 +43,11 @@ def named_tensors(model: Any) -> Iterator[Named]:
 
 def write(load: Load) -> None:
     """Write `placements`, after a verification where one was asked for."""
-    for row in load.placement_rows:
-        load.state.recorder.add_fact("placements", load.call, load.call, **row)
-    load.placement_rows.clear()
+    rows, load.placement_rows = load.placement_rows, []
+    # A verification tells more of the tensors that it compared.
+    names = dict.fromkeys(name for row in rows for name in row)
+    columns = {name: [row.get(name) for row in rows] for name in names}
+    load.state.recorder.add_facts("placements", load.call, len(rows), model=load.model, **columns)
 
 
 def describe(load: Load, model: Any) -> None:
@@ -55,21 +58,22 @@ def describe(load: Load, model: Any) -> None:
     tied = dict(getattr(model, "all_tied_weights_keys", None) or {})
     named = list(named_tensors(model))
     tensors = {each.name: each.tensor for each in named}
-    for name, tensor, module, kind, persistent in named:
+    for each in named:
+        name, tensor = each.name, each.tensor
         keys = sources.get(name, [])
-        origin, because = _origin(load, name, tensor, tensors.get(tied.get(name, "")), persistent)
+        tied_to = tensors.get(tied.get(name, ""))
+        origin, because = _origin(load, name, tensor, tied_to, each.persistent)
         if origin == "checkpoint" and keys and load.plans[keys[0]].operations:
             origin, because = "converted", f"{len(keys)} tensors of the file went into it"
         times = load.times.get(name)
         row = {
-            "model": load.model,
             "param": name,
-            "kind": kind,
+            "kind": each.kind,
             "origin": origin,
             "because": because,
             "sources": keys or ([tied[name]] if origin == "tied" else []),
-            "device": str(tensor.device),
-            "residence": _residence(module, tensor),
+            "device": measure.device_name(tensor.device),
+            "residence": _residence(each.module, tensor),
             "wait_ns": times.wait_ns if times else None,
             "convert_ns": times.convert_ns if times else None,
             "place_ns": times.place_ns if times else None,
@@ -82,13 +86,13 @@ def _form(load: Load, name: str, tensor: Any, keys: list[str], origin: str) -> d
     """Shape and dtype of a live tensor, and what was done to get there."""
     plan = load.plans.get(keys[0]) if keys else None
     stored, live = _stored_dtype(load, keys), measure.dtype_name(tensor.dtype)
-    shape = measure.shape_of(tensor)
+    shape, expected = tuple(tensor.shape), load.expected.get(name)
     return {
         "rule": _rule(name, keys, plan),
         "operations": plan.operations if plan else [],
-        "shape": shape,
-        "expected_shape": load.expected.get(name),
-        "matches": load.expected.get(name) == shape,
+        "shape": shape_text(shape),
+        "expected_shape": None if expected is None else shape_text(expected),
+        "matches": expected == shape,
         "stored_dtype": stored,
         "dtype": live,
         "dtype_why": _dtype_why(load, stored, live, origin),

@@ -1,22 +1,27 @@
 """Single tensors on their way from file to parameter: submitted, read, cast, waited for, set.
 
 `_materialize_copy` runs in a worker thread and gets nothing but a slice, so a load is found by the
-identity of the slices that it handed out (core_model_loading.py, 5.24). Each observer adds a few
-numbers to its `Load`; rows are made between batches and at the end.
+identity of the slices that it handed out (core_model_loading.py, 5.24). These functions run once a
+tensor, up to six of them, so each adds only a few numbers to its `Load`; rows are made between
+batches and at the end.
 """
 
 from __future__ import annotations
 
 import dataclasses
+import functools
+import os
 import sys
 import threading
-from pathlib import Path
-from typing import Any
+from collections.abc import Callable
+from typing import Any, Final, NamedTuple
 
 from tracer.checkpoint import Header
 from tracer.instrument import measure
-from tracer.instrument.stages import Call, Observer
-from tracer.spans import ThreadState
+from tracer.instrument.patching import IsOn, Wrap
+from tracer.instrument.stages import Outcome
+from tracer.rows import shape_text
+from tracer.spans import ACTIVE, ThreadState
 
 JOBS: dict[int, Load] = {}
 """Identity of a slice or tensor that a load will read, to that load."""
@@ -65,14 +70,14 @@ class Load:
     weights_seq: int = -1
     build_span: Any = None
     before_fill: dict[str, tuple[int, int]] = dataclasses.field(default_factory=dict)
-    expected: dict[str, list[int]] = dataclasses.field(default_factory=dict)
+    expected: dict[str, tuple[int, ...]] = dataclasses.field(default_factory=dict)
     mismatched: set[str] = dataclasses.field(default_factory=set)
     dtype_why: str | None = None
     dtype: str | None = None
     given: dict[str, tuple[list[int], str | None, int]] = dataclasses.field(default_factory=dict)
     placement_rows: list[dict[str, Any]] = dataclasses.field(default_factory=list)
     last_rss_ns: int = 0
-    current: str | None = None
+    last_wait: tuple[int, int] = (-1, -1)
     read_source: str | None = None
     read_stack: str | None = None
 
@@ -84,10 +89,49 @@ class Load:
         return times
 
 
-def job_state(args: tuple[Any, ...]) -> ThreadState | None:
-    """The loading thread's state behind a worker's job; None when nobody records that load."""
-    load = JOBS.get(id(args[0])) if args else None
-    return load.state if load is not None else None
+class Seen(NamedTuple):
+    """A call that has returned: times on the recorder's clock, arguments, result."""
+
+    start: int
+    end: int
+    args: tuple[Any, ...]
+    kwargs: dict[str, Any]
+    result: Any
+
+    def argument(self, place: int, name: str) -> Any:
+        """An argument by position or name; None when it was not given."""
+        return self.args[place] if len(self.args) > place else self.kwargs.get(name)
+
+
+def _told(note: Callable[[Load, Seen], None]) -> Callable[[str], Wrap]:
+    """Wrappers for a target that tell `note` of each call of this thread's load that returned."""
+
+    def for_target(name: str) -> Wrap:
+        def wrap(original: Callable[..., Any], is_on: IsOn) -> Callable[..., Any]:
+            @functools.wraps(original)
+            def wrapper(*args: Any, **kwargs: Any) -> Any:
+                state = ACTIVE.get(threading.get_ident())
+                load = None if state is None or not is_on() else state.load
+                if state is None or load is None:
+                    return original(*args, **kwargs)
+                recorder = state.recorder
+                recorder.targets_seen[name] += 1
+                start = recorder.clock()
+                result = original(*args, **kwargs)
+                end = recorder.clock()
+                try:
+                    note(load, Seen(start, end, args, kwargs, result))
+                    recorder.targets_done[name] += 1
+                except Exception as error:
+                    recorder.failed(name, error)
+                state.recorder_ns += recorder.clock() - end
+                return result
+
+            return wrapper
+
+        return wrap
+
+    return for_target
 
 
 class _TimedSlice:
@@ -109,68 +153,102 @@ class _TimedSlice:
         return getattr(self._inner, name)
 
 
-def submitted(state: ThreadState, call: Call) -> Observer:
+@_told
+def submitted(load: Load, seen: Seen) -> None:
     """`spawn_materialize`: the moment a read is handed to the pool."""
-    tensor = call.argument(1, "tensor")
-    load = JOBS.get(id(tensor))
-    if load is not None:
-        load.submitted[id(tensor)] = state.recorder.clock()
-        if call.argument(4, "sharding_op") is not None:
-            state.recorder.fault(
-                "core_model_loading._materialize_copy",
-                "tensors are sharded as they are read (tensor parallel): reads are not timed",
-            )
-    yield None
-
-
-def read(state: ThreadState, call: Call) -> Observer:
-    """`_materialize_copy`: one read in a worker thread, split into read and cast."""
-    recorder = state.recorder
-    given = call.args[0]
-    load = JOBS[id(given)]
-    key = load.keys[id(given)]
-    if load.read_source is None:
-        _remember_place(load, call)
-    timed = _TimedSlice(given, recorder.clock)
-    faults = measure.thread_faults()
-    seq, start = recorder.next_seq(), recorder.clock()
-    outcome = yield ((timed, *call.args[1:]), call.kwargs)
-    end = recorder.clock()
-    after = measure.thread_faults()
-    tensor = outcome.result
-    read_at = timed.read_at or end
-    rss = None
-    if end - load.last_rss_ns >= _RSS_EVERY_NS:
-        load.last_rss_ns = end
-        rss = measure.process_memory()["rss_bytes"]
-    load.reads.append(
-        (
-            seq,
-            key,
-            start,
-            end,
-            read_at,
-            load.submitted.pop(id(given), start),
-            threading.current_thread().name,
-            outcome.status,
-            None if tensor is None else str(tensor.dtype),
-            None if tensor is None else str(tensor.device),
-            _is_mapped(load, key, tensor),
-            rss,
-            None if faults is None or after is None else after[0] - faults[0],
-            None if faults is None or after is None else after[1] - faults[1],
+    load.submitted[id(seen.argument(1, "tensor"))] = seen.start
+    if seen.argument(4, "sharding_op") is not None:
+        load.state.recorder.fault(
+            "core_model_loading._materialize_copy",
+            "tensors are sharded as they are read (tensor parallel): reads are not timed",
         )
-    )
 
 
-def _is_mapped(load: Load, key: str, tensor: Any) -> bool | None:
-    """Whether the result is still a view of the file's pages: same dtype, on the CPU."""
-    entry = load.headers.get(load.file_of.get(key, ""))
-    if tensor is None or entry is None or key not in entry.tensors:
-        return None
-    return tensor.device.type == "cpu" and STORED_DTYPES.get(
-        entry.tensors[key].dtype
-    ) == measure.dtype_name(tensor.dtype)
+def read(name: str) -> Wrap:
+    """`_materialize_copy`: one read in a worker thread, split into read and cast."""
+
+    def wrap(original: Callable[..., Any], is_on: IsOn) -> Callable[..., Any]:
+        @functools.wraps(original)
+        def wrapper(*args: Any, **kwargs: Any) -> Any:
+            load = JOBS.get(id(args[0])) if args and is_on() else None
+            if load is None or not load.state.recorder.is_live:
+                return original(*args, **kwargs)
+            load.state.recorder.targets_seen[name] += 1
+            one = _Read(load, args[0])
+            try:
+                result = original(one.timed, *args[1:], **kwargs)
+            except BaseException as error:
+                one.end(name, original, None, error)
+                raise
+            one.end(name, original, result, None)
+            return result
+
+        return wrapper
+
+    return wrap
+
+
+class _Read:
+    """One read as it goes on."""
+
+    __slots__ = ("faults", "load", "seq", "source", "start", "timed")
+
+    def __init__(self, load: Load, source: Any) -> None:
+        recorder = load.state.recorder
+        self.load = load
+        self.source = source
+        self.timed = _TimedSlice(source, recorder.clock)
+        self.faults = measure.thread_faults()
+        self.seq = recorder.next_seq()
+        self.start = recorder.clock()
+
+    def end(
+        self,
+        name: str,
+        function: Callable[..., Any],
+        tensor: Any,
+        error: BaseException | None,
+    ) -> None:
+        """Note the numbers of a read that has ended."""
+        load, recorder = self.load, self.load.state.recorder
+        end = recorder.clock()
+        try:
+            if load.read_source is None:
+                load.read_source = recorder.places.source(function)
+                load.read_stack = recorder.places.stack(sys._getframe())
+            load.reads.append(
+                (
+                    self.seq,
+                    load.keys[id(self.source)],
+                    self.start,
+                    end,
+                    self.timed.read_at or end,
+                    id(self.source),
+                    threading.current_thread().name,
+                    Outcome(None, error).status,
+                    None if tensor is None else tensor.dtype,
+                    None if tensor is None else tensor.device,
+                    self._resident(end),
+                    *self._faults(),
+                )
+            )
+            if error is None:
+                recorder.targets_done[name] += 1
+        except Exception as failure:
+            recorder.failed(name, failure)
+
+    def _resident(self, now: int) -> int | None:
+        """Resident memory, asked for now and then only: it is read from a file."""
+        if now - self.load.last_rss_ns < _RSS_EVERY_NS:
+            return None
+        self.load.last_rss_ns = now
+        return measure.resident_bytes()
+
+    def _faults(self) -> tuple[int | None, int | None]:
+        after = measure.thread_faults()
+        if self.faults is None or after is None:
+            return None, None
+        return after[0] - self.faults[0], after[1] - self.faults[1]
 
 
 STORED_DTYPES = {
@@ -181,122 +259,107 @@ STORED_DTYPES = {
 """dtype names of the safetensors format, as torch calls them."""
 
 
-def _remember_place(load: Load, call: Call) -> None:
-    places = load.state.recorder.places
-    load.read_source = places.source(call.function)
-    load.read_stack = places.stack(sys._getframe())
-
-
-def planned(state: ThreadState, call: Call) -> Observer:
+@_told
+def planned(load: Load, seen: Seen) -> None:
     """`WeightTransform.add_tensor`: the library says which parameter a tensor is for."""
-    yield None
-    if state.load is not None:
-        transform, param, key, pattern = call.args[:4]
-        operations = [type(step).__name__ for step in getattr(transform, "operations", None) or ()]
-        rule = type(transform).__name__
-        state.load.plans[key] = Plan(param, pattern if pattern != key else None, rule, operations)
+    transform, param, key, pattern = seen.args[:4]
+    steps = getattr(transform, "operations", None)
+    operations = [type(step).__name__ for step in steps] if steps else []
+    rule = type(transform).__name__
+    load.plans[key] = Plan(param, pattern if pattern != key else None, rule, operations)
 
 
-def waited(state: ThreadState, call: Call) -> Observer:
+@_told
+def waited(load: Load, seen: Seen) -> None:
     """`materialize_tensors`: the loading thread waits for the workers."""
-    start = state.recorder.clock()
-    yield None
-    load = state.load
-    if load is not None and load.current is not None:
-        load.times_of(load.current).wait_ns += state.recorder.clock() - start
+    load.last_wait = seen.start, seen.end
 
 
-def converted(state: ThreadState, call: Call) -> Observer:
+@_told
+def converted(load: Load, seen: Seen) -> None:
     """`convert`: wait and conversion together; the wait is taken out."""
-    load = state.load
-    start = state.recorder.clock()
-    if load is not None:
-        load.current = call.argument(1, "layer_name")
-    yield None
-    if load is not None and load.current is not None:
-        times = load.times_of(load.current)
-        times.convert_ns += max(0, state.recorder.clock() - start - times.wait_ns)
-        load.current = None
+    began, ended = load.last_wait
+    wait = ended - began if began >= seen.start else 0
+    times = load.times_of(seen.argument(1, "layer_name"))
+    times.wait_ns += wait
+    times.convert_ns += seen.end - seen.start - wait
 
 
-def placed(state: ThreadState, call: Call) -> Observer:
+@_told
+def placed(load: Load, seen: Seen) -> None:
     """`set_param_for_module`: a finished tensor becomes a parameter."""
-    start = state.recorder.clock()
-    outcome = yield None
-    load = state.load
-    if load is None:
-        return
-    param = call.argument(1, "target_name")
-    load.times_of(param).place_ns += state.recorder.clock() - start
+    param = seen.argument(1, "target_name")
+    load.times_of(param).place_ns += seen.end - seen.start
     # A tensor of another shape is noted as mismatched and not set.
-    odd = getattr(call.argument(3, "loading_info"), "mismatched_keys", ())
-    if outcome.error is None and all(entry[0] != param for entry in odd):
+    odd = getattr(seen.argument(3, "loading_info"), "mismatched_keys", ())
+    if not odd or all(entry[0] != param for entry in odd):
         load.placed.add(param)
     if len(load.reads) >= _BATCH:
         write_reads(load, is_over=False)
-        state.recorder.flush_if_due(state)
+        load.state.recorder.flush_if_due(load.state)
 
 
-def offloaded(state: ThreadState, call: Call) -> Observer:
+@_told
+def offloaded(load: Load, seen: Seen) -> None:
     """`offload_and_maybe_resave_param`: a parameter stays on disk, in its file or a new one."""
-    outcome = yield None
-    if state.load is not None and outcome.error is None:
-        state.load.placed.add(call.argument(0, "target_name"))
+    load.placed.add(seen.argument(0, "target_name"))
 
 
 def write_reads(load: Load, is_over: bool) -> None:
     """Turn reads into rows of `tensor_loads`: those that were set, and in the end all of them."""
     reads, load.reads = load.reads, []
-    for row in reads:
-        plan = load.plans.get(row[1])
+    ready = []
+    for one in reads:
+        plan = load.plans.get(one[1])
         is_placed = plan is not None and plan.param in load.placed
         if is_over or is_placed:
-            load.state.recorder.add("tensor_loads", _read_row(load, row, not is_placed))
+            ready.append((one, plan, not is_placed))
         else:
-            load.reads.append(row)
+            load.reads.append(one)
+    cells = [_read_cells(load, *each) for each in ready]
+    columns = dict(zip(_READ_COLUMNS, map(list, zip(*cells, strict=True)), strict=False))
+    load.state.recorder.add_rows(
+        "tensor_loads",
+        len(cells),
+        call=load.call,
+        parent=load.weights_seq,
+        stage="tensor_load",
+        model=load.model,
+        source=load.read_source,
+        stack=load.read_stack,
+        **columns,
+    )
 
 
-def _read_row(load: Load, row: tuple[Any, ...], discarded: bool) -> dict[str, Any]:
-    (seq, key, start, end, read_at, submitted_at, worker, status, dtype, device) = row[:10]
-    mapped, rss, minor, major = row[10:]
-    recorder = load.state.recorder
+_READ_COLUMNS: Final = (
+    "seq", "name", "start_ns", "duration_ns", "thread", "status", "key", "param", "file",
+    "stored_dtype", "loaded_dtype", "shape", "size_bytes", "queue_ns", "read_ns", "cast_ns",
+    "mapped", "discarded", "device", "worker", "rss_bytes", "minor_faults", "major_faults",
+)  # fmt: skip
+
+
+def _read_cells(
+    load: Load, one: tuple[Any, ...], plan: Plan | None, discarded: bool
+) -> tuple[Any, ...]:
+    """Cells of `_READ_COLUMNS`."""
+    seq, key, start, end, read_at, source, worker, status, dtype, device, *memory = one
+    # Looked up now: a worker may be done before the loading thread comes to note the hour.
+    submitted_at = load.submitted.get(source, start)
     file = load.file_of.get(key)
     header = load.headers.get(file or "")
     entry = header.tensors.get(key) if header else None
-    plan = load.plans.get(key)
     shape, stored, size = load.given.get(key, (None, None, None))
+    loaded, mapped = measure.dtype_name(dtype), None
     if entry is not None:
         shape, size = list(entry.shape), entry.size_bytes
         stored = STORED_DTYPES.get(entry.dtype, entry.dtype)
-    return {
-        "seq": seq,
-        "parent": load.weights_seq,
-        "call": load.call,
-        "stage": "tensor_load",
-        "name": key,
-        "start_ns": start - recorder.origin,
-        "duration_ns": end - start,
-        "thread": worker,
-        "rank": recorder.rank,
-        "status": status,
-        "model": load.model,
-        "key": key,
-        "param": plan.param if plan else None,
-        "file": None if file is None else Path(file).name,
-        "stored_dtype": stored,
-        "loaded_dtype": measure.dtype_name(dtype),
-        "shape": shape,
-        "size_bytes": size,
-        "queue_ns": start - submitted_at,
-        "read_ns": read_at - start,
-        "cast_ns": end - read_at,
-        "mapped": mapped,
-        "discarded": discarded,
-        "device": device,
-        "worker": worker,
-        "rss_bytes": rss,
-        "minor_faults": minor,
-        "major_faults": major,
-        "source": load.read_source,
-        "stack": load.read_stack,
-    }
+        if dtype is not None:
+            # Still a view of the file's pages: the same dtype, on the CPU.
+            mapped = device.type == "cpu" and stored == loaded
+    return (
+        seq, key, start - load.state.recorder.origin, end - start, worker, status, key,
+        plan.param if plan else None, None if file is None else os.path.basename(file),
+        stored, loaded, None if shape is None else shape_text(tuple(shape)), size,
+        start - submitted_at, read_at - start, end - read_at,
+        mapped, discarded, None if device is None else measure.device_name(device), worker, *memory,
+    )  # fmt: skip

@@ -75,6 +75,7 @@ class Run:
         self.stop_strings: list[str] = []
         self.chain_length = 1
         self.own_config: dict[str, Any] = {}
+        self.stacks: dict[tuple[int, int | None], str] = {}
 
     # Boundaries
 
@@ -100,11 +101,20 @@ class Run:
             f"{stage} {self.number}",
             model=self.name,
             source=places.source(type(self.model).forward),
-            stack=places.stack(sys._getframe()),
+            stack=self._stack(),
         )
         state.context = self.recorder.context(self.span.seq, self.number, stage)
         self.step = Step(self.number, span, span.start, rotary_rows=len(state.rows))
         self.step.columns = {"step": self.number, "kind": stage}
+
+    def _stack(self) -> str:
+        """The call path to the loop, walked anew only when the loop stands elsewhere."""
+        places = self.recorder.places
+        loop = places.caller(sys._getframe())
+        where = (id(loop), None if loop is None else loop.f_lineno)
+        if where not in self.stacks:
+            self.stacks[where] = places.stack(loop)
+        return self.stacks[where]
 
     def prepared(self, outcome: Outcome) -> None:
         """The inputs are ready: how many tokens, where, under which mask."""

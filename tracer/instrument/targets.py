@@ -10,7 +10,7 @@ from __future__ import annotations
 import dataclasses
 from typing import Final, Literal
 
-Route = Literal["root", "inner", "job"]
+Route = Literal["root", "inner"]
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -21,10 +21,10 @@ class Target:
         owner: `module` or `module:Class`; patched where the library looks the name up.
         observe: function of instrument/ that watches it, as `file.function`.
         stage: stage of the span that it makes, where it makes one.
-        route: `root` may open a trace of its own, `inner` counts only inside one, `job` runs in
-            a worker thread and finds its recording by the tensor that it reads.
+        route: `root` may open a trace of its own, `inner` counts only inside one.
         follows: name of the target that never runs without this one; None when conditional.
         every_subclass: also patch each imported subclass that overrides the attribute.
+        is_lean: called once a tensor, so `observe` makes the wrapper itself, without a span.
         generations: major versions of transformers that have it.
     """
 
@@ -35,6 +35,7 @@ class Target:
     route: Route = "inner"
     follows: str | None = None
     every_subclass: bool = False
+    is_lean: bool = False
     generations: tuple[int, ...] = (4, 5)
 
     @property
@@ -79,6 +80,12 @@ def _from_pretrained(owner: str, stage: str) -> Target:
 def _part(owner: str, attribute: str, stage: str) -> Target:
     """A piece of a larger call, so that its time has a name."""
     return Target(owner, attribute, "stages.span", stage, generations=(5,))
+
+
+def _once_a_tensor(
+    owner: str, attribute: str, observe: str, follows: str | None = _WEIGHTS
+) -> Target:
+    return Target(owner, attribute, observe, follows=follows, is_lean=True, generations=(5,))
 
 
 def _setup(attribute: str) -> Target:
@@ -177,34 +184,15 @@ TARGETS: Final[tuple[Target, ...]] = (
         follows=_LOAD,
         generations=(5,),
     ),
-    Target(_CONVERT, "spawn_materialize", "reads.submitted", follows=_WEIGHTS, generations=(5,)),
-    Target(
-        _CONVERT,
-        "_materialize_copy",
-        "reads.read",
-        "tensor_load",
-        route="job",
-        follows=_WEIGHTS,
-        generations=(5,),
-    ),
-    Target(
-        f"{_CONVERT}:WeightTransform",
-        "add_tensor",
-        "reads.planned",
-        follows=_WEIGHTS,
-        generations=(5,),
-    ),
-    Target(
-        f"{_CONVERT}:WeightTransform",
-        "materialize_tensors",
-        "reads.waited",
-        follows=_WEIGHTS,
-        generations=(5,),
-    ),
-    Target(f"{_CONVERT}:WeightRenaming", "convert", "reads.converted", generations=(5,)),
-    Target(f"{_CONVERT}:WeightConverter", "convert", "reads.converted", generations=(5,)),
-    Target(_CONVERT, "set_param_for_module", "reads.placed", follows=_WEIGHTS, generations=(5,)),
-    Target(_CONVERT, "offload_and_maybe_resave_param", "reads.offloaded", generations=(5,)),
+    _once_a_tensor(_CONVERT, "spawn_materialize", "reads.submitted"),
+    # Runs in worker threads, which find their load by the tensor that they read.
+    _once_a_tensor(_CONVERT, "_materialize_copy", "reads.read"),
+    _once_a_tensor(f"{_CONVERT}:WeightTransform", "add_tensor", "reads.planned"),
+    _once_a_tensor(f"{_CONVERT}:WeightTransform", "materialize_tensors", "reads.waited"),
+    _once_a_tensor(f"{_CONVERT}:WeightRenaming", "convert", "reads.converted", None),
+    _once_a_tensor(f"{_CONVERT}:WeightConverter", "convert", "reads.converted", None),
+    _once_a_tensor(_CONVERT, "set_param_for_module", "reads.placed"),
+    _once_a_tensor(_CONVERT, "offload_and_maybe_resave_param", "reads.offloaded", None),
     # GGUF: parsed anew for configuration, tokenizer and weights. The name is imported inside
     # functions, so it is looked up on its own module.
     _part("transformers.modeling_gguf_pytorch_utils", "load_gguf_checkpoint", "metadata"),
