@@ -20,7 +20,7 @@ from tracer.rows import shape_text
 
 def tell_meta(load: Load, model: Any) -> None:
     """`meta_params`: the model as built, before any weight."""
-    named = list(placements.named_tensors(model))
+    named = placements.named_tensors(model)
     load.expected = {each.name: tuple(each.tensor.shape) for each in named}
     load.state.recorder.add_facts(
         "meta_params",
@@ -48,9 +48,10 @@ def _planned_device(device_map: Any) -> str | None:
 
 def tell(load: Load, model: Any) -> None:
     """All tables of a load that ended well."""
-    _tell_model(load, model)
+    named = placements.named_tensors(model)
+    _tell_model(load, model, named)
     tell_checkpoint(load)
-    placements.describe(load, model)
+    placements.describe(load, model, named)
     _tell_settings(load, model)
     generation = getattr(model, "generation_config", None)
     if generation is not None:
@@ -58,10 +59,9 @@ def tell(load: Load, model: Any) -> None:
         configs[load.model] = generation.to_dict()
 
 
-def _tell_model(load: Load, model: Any) -> None:
+def _tell_model(load: Load, model: Any, named: list[placements.Named]) -> None:
     config = model.config
-    unique = {id(each.tensor): each.tensor for each in placements.named_tensors(model)}
-    parameters = {id(tensor): tensor for tensor in model.parameters()}
+    unique = {id(each.tensor): each for each in named}.values()
     folder = _folder(load)
     load.state.recorder.add_fact(
         "models",
@@ -82,8 +82,8 @@ def _tell_model(load: Load, model: Any) -> None:
         experts=getattr(config, "_experts_implementation", None),
         device_map=getattr(model, "hf_device_map", None),
         tied=dict(getattr(model, "all_tied_weights_keys", None) or {}),
-        parameters=sum(tensor.numel() for tensor in parameters.values()),
-        size_bytes=sum(measure.size_of(tensor) for tensor in unique.values()),
+        parameters=sum(each.tensor.numel() for each in unique if each.kind == "parameter"),
+        size_bytes=sum(measure.size_of(each.tensor) for each in unique),
         training=model.training,
     )
 

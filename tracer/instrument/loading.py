@@ -232,9 +232,9 @@ def weights(state: ThreadState, call: Call) -> Observer:
         outcome.status,
         summary={
             "tensors": len(state_dict),
-            "wait_ns": sum(times.wait_ns for times in totals),
-            "convert_ns": sum(times.convert_ns for times in totals),
-            "place_ns": sum(times.place_ns for times in totals),
+            "wait_ns": sum(times.wait_ns or 0 for times in totals),
+            "convert_ns": sum(times.convert_ns or 0 for times in totals),
+            "place_ns": sum(times.place_ns or 0 for times in totals),
         },
     )
     sample_memory(state, "tensor_load", "after the weights")

@@ -14,7 +14,7 @@ except ImportError:  # Windows has none: page faults are missing there, not 0
     resource = None  # type: ignore[assignment]
 
 _STATUS: Final = Path("/proc/self/status")
-_PAGES: Final = Path("/proc/self/statm")
+_PAGES: Final = "/proc/self/statm"
 _IO: Final = Path("/proc/self/io")
 _FIELDS: Final = {
     "VmRSS:": "rss_bytes",
@@ -58,9 +58,14 @@ def process_memory() -> dict[str, int | None]:
 
 def resident_bytes() -> int | None:
     """Resident memory alone, from a file that is read several times faster."""
-    if not _PAGES.exists():
+    try:
+        file = os.open(_PAGES, os.O_RDONLY)
+    except OSError:
         return None
-    return int(_PAGES.read_text("ascii").split()[1]) * os.sysconf("SC_PAGE_SIZE")
+    try:
+        return int(os.read(file, 256).split()[1]) * os.sysconf("SC_PAGE_SIZE")
+    finally:
+        os.close(file)
 
 
 def device_memory() -> dict[str, int | None]:

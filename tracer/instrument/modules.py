@@ -108,7 +108,11 @@ def _is_list(module: Any) -> bool:
 
 
 def _is_model(module: Any) -> bool:
-    return any(base.__name__ == _MODEL_CLASS for base in type(module).__mro__)
+    return _is_model_class(type(module))
+
+
+def _is_model_class(kind: type) -> bool:
+    return any(base.__name__ == _MODEL_CLASS for base in kind.__mro__)
 
 
 def hook_module(recorder: Recorder, model: str, path: str, module: Any) -> Iterator[Any]:
@@ -226,14 +230,14 @@ def _statistics(tensor: Any) -> tuple[float, float, float, int]:
 
 def _count_rotations(model: Any) -> None:
     """Count the functions that rotate and the method that computes three-axis positions."""
-    for module in model.modules():
-        if not _is_model(module):
+    for kind in {type(module) for module in model.modules()}:
+        if not _is_model_class(kind):
             continue
-        home = sys.modules.get(type(module).__module__)
+        home = sys.modules.get(kind.__module__)
         for name, what in ROTARY_FUNCTIONS.items():
             if home is not None and callable(vars(home).get(name)):
                 INSTALLER.place(home, name, _counter(what))
-        for owner in type(module).__mro__:
+        for owner in kind.__mro__:
             if ROPE_INDEX_METHOD in vars(owner):
                 INSTALLER.place(owner, ROPE_INDEX_METHOD, _counter("rope_index_calls"))
 

@@ -7,10 +7,10 @@ An origin rests on what was seen to happen; nothing is compared with the files' 
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import Any, NamedTuple
+from typing import Any, Final, NamedTuple
 
 from tracer.instrument import measure
-from tracer.instrument.reads import STORED_DTYPES, Load, Plan
+from tracer.instrument.reads import STORED_DTYPES, Load, ParamTimes, Plan
 from tracer.rows import shape_text
 
 
@@ -24,21 +24,40 @@ class Named(NamedTuple):
     persistent: bool
 
 
-def named_tensors(model: Any) -> Iterator[Named]:
-    """Every parameter, then every buffer, by each of its names, tied ones included.
-
-    One walk over the modules: looking each owner up by its path would cost more than the rest.
-    """
-    modules = list(model.named_modules(remove_duplicate=False))
-    for kind, held in (("parameter", "_parameters"), ("buffer", "_buffers")):
-        for path, module in modules:
-            for leaf, tensor in getattr(module, held).items():
+def named_tensors(model: Any) -> list[Named]:
+    """Every parameter, then every buffer, by each of its names, tied ones included."""
+    parameters: list[Named] = []
+    buffers: list[Named] = []
+    for path, module in _modules(model):
+        for leaf, tensor in module._parameters.items():
+            if tensor is not None:
+                parameters.append(Named(path + leaf, tensor, module, "parameter", True))
+        if module._buffers:
+            passing = module._non_persistent_buffers_set
+            for leaf, tensor in module._buffers.items():
                 if tensor is not None:
-                    persistent = kind == "parameter" or (
-                        leaf not in module._non_persistent_buffers_set
+                    buffers.append(
+                        Named(path + leaf, tensor, module, "buffer", leaf not in passing)
                     )
-                    name = f"{path}.{leaf}" if path else leaf
-                    yield Named(name, tensor, module, kind, persistent)
+    return parameters + buffers
+
+
+def _modules(model: Any) -> Iterator[tuple[str, Any]]:
+    """Each module by each of its paths (ending in a dot), parents first.
+
+    One walk with a stack: torch's own is a generator in a generator for each level, and asking
+    for each tensor's owner by its path costs more than the rest of a load's facts.
+    """
+    waiting = [("", model)]
+    while waiting:
+        path, module = waiting.pop()
+        yield path, module
+        children = [
+            (f"{path}{name}.", child)
+            for name, child in module._modules.items()
+            if child is not None
+        ]
+        waiting.extend(reversed(children))
 
 
 def write(load: Load) -> None:
@@ -50,44 +69,38 @@ def write(load: Load) -> None:
     load.state.recorder.add_facts("placements", load.call, len(rows), model=load.model, **columns)
 
 
-def describe(load: Load, model: Any) -> None:
+def describe(load: Load, model: Any, named: list[Named]) -> None:
     """Put the rows together; `write` hands them over, after a verification if there is one."""
     sources: dict[str, list[str]] = {}
     for key, plan in load.plans.items():
         sources.setdefault(plan.param, []).append(key)
     tied = dict(getattr(model, "all_tied_weights_keys", None) or {})
-    named = list(named_tensors(model))
-    tensors = {each.name: each.tensor for each in named}
+    tensors = {each.name: each.tensor for each in named} if tied else {}
     for each in named:
-        name, tensor = each.name, each.tensor
+        name = each.name
         keys = sources.get(name, [])
         tied_to = tensors.get(tied.get(name, ""))
-        origin, because = _origin(load, name, tensor, tied_to, each.persistent)
+        origin, because = _origin(load, name, each.tensor, tied_to, each.persistent)
         if origin == "checkpoint" and keys and load.plans[keys[0]].operations:
             origin, because = "converted", f"{len(keys)} tensors of the file went into it"
-        times = load.times.get(name)
-        row = {
-            "param": name,
-            "kind": each.kind,
-            "origin": origin,
-            "because": because,
-            "sources": keys or ([tied[name]] if origin == "tied" else []),
-            "device": measure.device_name(tensor.device),
-            "residence": _residence(each.module, tensor),
-            "wait_ns": times.wait_ns if times else None,
-            "convert_ns": times.convert_ns if times else None,
-            "place_ns": times.place_ns if times else None,
-            "verified": "not compared",
-        }
-        load.placement_rows.append(row | _form(load, name, tensor, keys, origin))
+        given = keys or ([tied[name]] if origin == "tied" else [])
+        load.placement_rows.append(_row(load, each, keys, origin, because, given))
 
 
-def _form(load: Load, name: str, tensor: Any, keys: list[str], origin: str) -> dict[str, Any]:
-    """Shape and dtype of a live tensor, and what was done to get there."""
+def _row(
+    load: Load, each: Named, keys: list[str], origin: str, because: str, given: list[str]
+) -> dict[str, Any]:
+    name, tensor = each.name, each.tensor
     plan = load.plans.get(keys[0]) if keys else None
+    times = load.times.get(name, _NO_TIMES)
     stored, live = _stored_dtype(load, keys), measure.dtype_name(tensor.dtype)
     shape, expected = tuple(tensor.shape), load.expected.get(name)
     return {
+        "param": name,
+        "kind": each.kind,
+        "origin": origin,
+        "because": because,
+        "sources": given,
         "rule": _rule(name, keys, plan),
         "operations": plan.operations if plan else [],
         "shape": shape_text(shape),
@@ -96,7 +109,17 @@ def _form(load: Load, name: str, tensor: Any, keys: list[str], origin: str) -> d
         "stored_dtype": stored,
         "dtype": live,
         "dtype_why": _dtype_why(load, stored, live, origin),
+        "device": measure.device_name(tensor.device),
+        "residence": _residence(each.module, tensor),
+        "wait_ns": times.wait_ns,
+        "convert_ns": times.convert_ns,
+        "place_ns": times.place_ns,
+        "verified": "not compared",
     }
+
+
+_NO_TIMES: Final = ParamTimes(None, None, None)
+"""Of a tensor that the loading thread did not set."""
 
 
 def _origin(load: Load, name: str, tensor: Any, tied_to: Any, persistent: bool) -> tuple[str, str]:

@@ -26,17 +26,17 @@ from tracer.spans import ACTIVE, ThreadState
 JOBS: dict[int, Load] = {}
 """Identity of a slice or tensor that a load will read, to that load."""
 
-_RSS_EVERY_NS = 5_000_000
+_RSS_EVERY_NS = 20_000_000
 _BATCH = 512
 
 
 @dataclasses.dataclass(slots=True)
 class ParamTimes:
-    """What one parameter cost the loading thread, in nanoseconds."""
+    """What one parameter cost the loading thread, in nanoseconds; missing where it did nothing."""
 
-    wait_ns: int = 0
-    convert_ns: int = 0
-    place_ns: int = 0
+    wait_ns: int | None = None
+    convert_ns: int | None = None
+    place_ns: int | None = None
 
 
 @dataclasses.dataclass(slots=True)
@@ -225,7 +225,7 @@ class _Read:
                     self.timed.read_at or end,
                     id(self.source),
                     threading.current_thread().name,
-                    Outcome(None, error).status,
+                    "ok" if error is None else Outcome(None, error).status,
                     None if tensor is None else tensor.dtype,
                     None if tensor is None else tensor.device,
                     self._resident(end),
@@ -281,15 +281,16 @@ def converted(load: Load, seen: Seen) -> None:
     began, ended = load.last_wait
     wait = ended - began if began >= seen.start else 0
     times = load.times_of(seen.argument(1, "layer_name"))
-    times.wait_ns += wait
-    times.convert_ns += seen.end - seen.start - wait
+    times.wait_ns = (times.wait_ns or 0) + wait
+    times.convert_ns = (times.convert_ns or 0) + seen.end - seen.start - wait
 
 
 @_told
 def placed(load: Load, seen: Seen) -> None:
     """`set_param_for_module`: a finished tensor becomes a parameter."""
     param = seen.argument(1, "target_name")
-    load.times_of(param).place_ns += seen.end - seen.start
+    times = load.times_of(param)
+    times.place_ns = (times.place_ns or 0) + seen.end - seen.start
     # A tensor of another shape is noted as mismatched and not set.
     odd = getattr(seen.argument(3, "loading_info"), "mismatched_keys", ())
     if not odd or all(entry[0] != param for entry in odd):

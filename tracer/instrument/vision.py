@@ -19,7 +19,10 @@ _MAIN_INPUT: Final = "main_input_name"
 def watch(recorder: Recorder, model: Any, handles: list[Any]) -> None:
     """Watch the vision part and the language part of a model that has both."""
     # Sub-models alone have a main input; there are a handful of them, however deep the model.
-    inner = [part for part in model.modules() if part is not model and hasattr(part, _MAIN_INPUT)]
+    # It is their class's: asking each module for what it lacks would raise, hundreds of times.
+    inner = [
+        part for part in model.modules() if part is not model and hasattr(type(part), _MAIN_INPUT)
+    ]
     eyes = [part for part in inner if _sees(part) and not any(map(_sees, _above(part, inner)))]
     if not eyes:
         return

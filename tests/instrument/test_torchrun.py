@@ -1,0 +1,145 @@
+"""Two real processes under torchrun share one model, and each records what it did of it."""
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+import tracer
+from tracer.errors import IncompleteTraceWarning
+from tracer.schema import TABLES
+
+# The group of processes is made inside the first recording, by the load itself.
+WORKER = """
+import json, os, signal, sys
+import torch
+import torch.distributed as dist
+import tracer
+from transformers import AutoModelForCausalLM
+
+folder, out = sys.argv[1:]
+torch.set_num_threads(1)
+prompt = torch.tensor([[5, 6, 7, 8]])
+
+def answer(model):
+    with torch.no_grad():
+        logits = model(prompt).logits
+    ids = model.generate(prompt, max_new_tokens=4, do_sample=False)
+    return ids.tolist(), logits.numpy().tobytes().hex()
+
+with tracer.record(f"{out}/load", strict=True) as load:
+    model = AutoModelForCausalLM.from_pretrained(folder, tp_plan="auto")
+    recorded = answer(model)
+rank = dist.get_rank()
+bare = answer(model)
+with tracer.record(f"{out}/load", strict=True, if_exists="number") as again:
+    answer(model)
+said = {"same": recorded == bare, "ids": recorded[0][0], "paths": [str(load.path), str(again.path)]}
+with open(f"{out}/rank-{rank}.json", "w") as file:
+    json.dump(said, file)
+if rank == 0:
+    with tracer.record(f"{out}/alone", strict=True):
+        model.config
+with tracer.record(f"{out}/killed", strict=True):
+    answer(model)
+    if rank == 1:
+        dist.barrier()
+        os.kill(os.getpid(), signal.SIGKILL)
+dist.barrier()
+"""
+
+
+@pytest.fixture(scope="module")
+def out(llama_folder, tmp_path_factory):
+    """What both ranks left behind: a load, an answer, one rank alone, and a kill at the end."""
+    folder = tmp_path_factory.mktemp("torchrun")
+    script = folder / "worker.py"
+    script.write_text(WORKER)
+    root = str(Path(tracer.__file__).parent.parent)
+    command = [sys.executable, "-m", "torch.distributed.run", "--standalone"]
+    done = subprocess.run(
+        [*command, "--nproc-per-node", "2", str(script), str(llama_folder), str(folder)],
+        env={**os.environ, "PYTHONPATH": root, "OMP_NUM_THREADS": "1"},
+        capture_output=True,
+        text=True,
+    )
+    assert "Signal 9 (SIGKILL)" in done.stderr, done.stderr
+    return folder
+
+
+def said_by(out, rank):
+    return json.loads((out / f"rank-{rank}.json").read_text())
+
+
+pytestmark = pytest.mark.slow
+
+
+def test_the_answer_is_the_same_with_and_without_a_recording(out):
+    assert [said_by(out, rank)["same"] for rank in (0, 1)] == [True, True]
+
+
+def test_each_rank_records_into_its_own_folder_of_the_same_run(out):
+    for rank in (0, 1):
+        assert said_by(out, rank)["paths"] == [
+            f"{out}/load/rank-0000{rank}",
+            f"{out}/load-2/rank-0000{rank}",
+        ]
+
+
+@pytest.mark.parametrize("run", ["load", "load-2"])
+def test_both_ranks_open_as_one_trace(out, run):
+    trace = tracer.open_trace(out / run)
+    assert trace.manifest["state"] == "complete"
+    assert "2 ranks" in trace.summary().splitlines()[0]
+    for table in trace.tables:
+        frame = trace[table]
+        assert not frame.duplicated(list(TABLES[table].key)).any(), table
+        if TABLES[table].is_event:
+            assert (frame["seq"] // 2**40).equals(frame["rank"])
+    tokens = trace["tokens"]
+    for rank in (0, 1):
+        of_rank = tokens[tokens["rank"] == rank]
+        assert of_rank["token_id"].tolist() == said_by(out, rank)["ids"]
+    steps = trace["steps"].groupby("rank").size()
+    assert steps.to_dict() == {0: 4, 1: 4}
+
+
+def test_every_rank_passes_its_audit(out):
+    audit = tracer.open_trace(out / "load").audit().set_index("check")
+    # How the load makes the group of processes is not observed: that time is unexplained.
+    broken = set(audit.index[audit["verdict"] == "broken"]) - {"5 explained time"}
+    assert not broken
+    assert audit.loc["1 one fate a tensor", "verdict"] == "holds"
+    assert audit.loc["2 one placement a parameter", "verdict"] == "holds"
+    assert audit.loc["0 ranks whole", "verdict"] == "holds"
+
+
+def test_steps_of_both_ranks_lie_side_by_side_on_one_time_line(out):
+    """Each forward of a tensor-parallel model waits for the other rank's."""
+    trace = tracer.open_trace(out / "load-2")
+    paired = {rank["clock"]["paired"] for rank in trace.manifest["ranks"]}
+    assert paired == {"after a barrier"}
+    steps = trace["steps"]
+    first, second = (steps[steps["rank"] == rank].reset_index() for rank in (0, 1))
+    ends = first["start_ns"] + first["duration_ns"]
+    assert (second["start_ns"] < ends).all()
+    ends = second["start_ns"] + second["duration_ns"]
+    assert (first["start_ns"] < ends).all()
+
+
+def test_a_rank_that_records_alone_is_not_kept_waiting_for_ever(out):
+    with pytest.warns(IncompleteTraceWarning, match="nothing is there of rank 1"):
+        trace = tracer.open_trace(out / "alone")
+    assert trace.manifest["ranks"][0]["clock"]["paired"] == "alone"
+
+
+def test_a_killed_rank_is_told_apart_from_the_one_that_ended(out):
+    trace = tracer.open_trace(out / "killed")
+    states = [rank["state"] for rank in trace.manifest["ranks"]]
+    assert states == ["complete", "interrupted"]
+    assert "Rank 1 interrupted" in trace.summary()
+    calls = trace["calls"]
+    assert "generate" in set(calls.loc[calls["rank"] == 0, "kind"])
