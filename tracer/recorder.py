@@ -146,6 +146,8 @@ class Recorder:
         self.next_seq: Callable[[], int] = itertools.count(rank << RANK_SHIFT).__next__
         self.is_live = True
         self.threads: dict[int, ThreadState] = {}
+        # Threads whose module calls count now: what a hook looks up first.
+        self.listening: dict[int, ThreadState] = {}
         self.places = Places()
         self.slots: list[row_forms.ModuleSlot] = []
         self.signatures: list[row_forms.Signature] = []
@@ -362,7 +364,7 @@ class Recorder:
         self.is_live = False
         for state in list(self.threads.values()):
             state.end_all()
-            ACTIVE.pop(state.ident, None)
+            state.leave_thread()
             self.drain(state)
         for table, rows in self.places.tables().items():
             for row in rows:

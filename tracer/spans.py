@@ -49,6 +49,7 @@ class ThreadState:
 
     __slots__ = (
         "asked",
+        "below",
         "call",
         "context",
         "counts",
@@ -81,7 +82,8 @@ class ThreadState:
         self.recorder_ns = 0
         self.counts: dict[str, int] = {}
         self.held: list[tuple[str, dict[str, Any]]] = []
-        self.muted = False
+        self.muted = False  # module calls don't count now; changed by `mute`
+        self.below: ThreadState | None = None  # another recording's, whose call is open round ours
         self.asked: dict[str, Any] | None = None  # arguments of the Auto class's call
         self.load: Any = None  # the innermost load of instrument/loading.py
         self.run: Any = None  # the innermost generate() of instrument/generation.py
@@ -90,7 +92,7 @@ class ThreadState:
         """Open a span below what is open in this thread; the first one makes the state active."""
         recorder = self.recorder
         if not self.spans:
-            ACTIVE[self.ident] = self
+            self._take_thread()
         seq = recorder.next_seq()
         is_call = table == "calls"
         span = Span(
@@ -114,6 +116,34 @@ class ThreadState:
             self.context = recorder.context(seq, -1, stage)
             recorder.write_start(self, span)
         return span
+
+    def _take_thread(self) -> None:
+        """From now on the thread's events are this recording's, not those of one around it."""
+        self.below = ACTIVE.get(self.ident)
+        if self.below is not None:
+            self.below.recorder.listening.pop(self.ident, None)
+        ACTIVE[self.ident] = self
+        self.mute(self.muted)
+
+    def leave_thread(self) -> None:
+        """Nothing of this recording is open any more: the one around it goes on."""
+        self.recorder.listening.pop(self.ident, None)
+        below, self.below = self.below, None
+        if ACTIVE.get(self.ident) is not self:
+            return
+        if below is None or not below.spans:
+            del ACTIVE[self.ident]
+        else:
+            ACTIVE[self.ident] = below
+            below.mute(below.muted)
+
+    def mute(self, muted: bool) -> None:
+        """Let module calls count or not."""
+        self.muted = muted
+        if muted or ACTIVE.get(self.ident) is not self:
+            self.recorder.listening.pop(self.ident, None)
+        else:
+            self.recorder.listening[self.ident] = self
 
     def close(self, span: Span, status: str = "ok", **columns: Any) -> None:
         """Close a span; whatever is still open above it was interrupted and is written so."""
@@ -151,8 +181,8 @@ class ThreadState:
             waited = waited_ns()
             if waited is not None and span.waited_before is not None:
                 span.columns["waited_ns"] = waited - span.waited_before
-        if not self.spans and ACTIVE.get(self.ident) is self:
-            del ACTIVE[self.ident]
+        if not self.spans:
+            self.leave_thread()
         return span.table, self.recorder.event_row(self, span, end, status)
 
     def _enclosing_call(self) -> int:

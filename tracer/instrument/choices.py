@@ -74,25 +74,43 @@ class _Spread:
     support: Any  # all scores, or the few that are not -inf: (rows, n)
     log_total: Any  # (rows, 1)
     entropy: Any  # (rows,)
-    removed: list[int]  # ids with a score of -inf, a row
     top: Any = None  # values and indices of the best ids, best first, where they were looked up
 
     @classmethod
-    def of(cls, scores: Any) -> _Spread:
+    def over_all(cls, scores: Any) -> _Spread:
+        """Of scores that no processor has cut: every id counts."""
+        scores = scores.float()
+        return cls(scores, scores, *_total_and_entropy(scores))
+
+    @classmethod
+    def of_the_best(cls, scores: Any) -> _Spread:
+        """Of scores that may be cut to a few: the best are looked up first."""
         torch = sys.modules["torch"]
         scores = scores.float()
-        rows, size = scores.shape
-        if not torch.isneginf(scores.amin()):
-            return cls(scores, scores, *_total_and_entropy(scores), [0] * rows)
+        size = scores.shape[-1]
         top = scores.topk(min(_FEW, size))
         is_whole = size <= _FEW or bool(torch.isneginf(top.values[:, -1]).all())
         support = top.values if is_whole else scores
-        kept = (~torch.isneginf(support)).sum(-1)
-        return cls(scores, support, *_total_and_entropy(support), (size - kept).tolist(), top)
+        return cls(scores, support, *_total_and_entropy(support), top)
 
-    def logprob(self, ids: Any) -> Any:
-        """Log-probability of ids, shape (rows, n)."""
-        return self.scores.gather(-1, ids) - self.log_total
+    @classmethod
+    def of(cls, scores: Any) -> _Spread:
+        """Of scores about which nothing is known."""
+        torch = sys.modules["torch"]
+        is_cut = bool(torch.isneginf(scores.amin()))
+        return cls.of_the_best(scores) if is_cut else cls.over_all(scores)
+
+    def removed(self) -> list[int]:
+        """How many ids have a score of -inf, a row."""
+        torch = sys.modules["torch"]
+        if self.support is self.scores and not torch.isneginf(self.scores.amin()):
+            return [0] * len(self.scores)
+        kept = (~torch.isneginf(self.support)).sum(-1)
+        return [int(count) for count in (self.scores.shape[-1] - kept).tolist()]
+
+    def at(self, ids: Any) -> Any:
+        """Scores of ids, shape (rows, n)."""
+        return self.scores.gather(-1, ids)
 
     def best(self, count: int) -> tuple[Any, Any]:
         """Values and indices of the best ids, shape (rows, count)."""
@@ -100,12 +118,11 @@ class _Spread:
             self.top = self.scores.topk(count)
         return self.top.values[:, :count], self.top.indices[:, :count]
 
-    def rank(self, ids: Any) -> Any:
-        """How many ids score higher, shape (rows, n)."""
+    def rank(self, own: Any) -> Any:
+        """How many ids score higher than given scores of shape (rows, n); the same shape."""
         # A removed id is below all others, yet must not meet -inf: their difference is no number.
-        own = self.scores.gather(-1, ids).clamp_(min=_LOWEST)
+        above = self.support.unsqueeze(1) - own.clamp(min=_LOWEST).unsqueeze(-1)
         # In place on floats, and no mask: several times faster than comparing and counting.
-        above = self.support.unsqueeze(1) - own.unsqueeze(-1)
         return above.sign_().clamp_(min=0).sum(-1).long()
 
 
@@ -126,8 +143,8 @@ def tell(run: Run, step: int, scores: Scores) -> None:
     options = run.recorder.options
     with torch.no_grad():
         ids = scores.chosen.unsqueeze(-1)
-        raw = _Spread.of(scores.raw)
-        final = raw if scores.final is scores.raw else _Spread.of(scores.final)
+        raw = _Spread.over_all(scores.raw)
+        final = raw if scores.final is scores.raw else _Spread.of_the_best(scores.final)
         facts = _choice_facts(raw, final, ids)
         top, top_ids = final.best(min(max(options.top_k, 2), final.scores.shape[-1]))
         best = torch.exp(top[:, :2] - final.log_total).tolist()
@@ -147,17 +164,18 @@ def tell(run: Run, step: int, scores: Scores) -> None:
 
 
 def _choice_facts(raw: _Spread, final: _Spread, ids: Any) -> dict[str, list[float]]:
-    logprob = final.logprob(ids).squeeze(-1)
+    raw_score, score = raw.at(ids), final.at(ids)
+    logprob = score - final.log_total
     facts = {
-        "raw_logprob": raw.logprob(ids).squeeze(-1),
-        "raw_rank": raw.rank(ids).squeeze(-1),
+        "raw_logprob": raw_score - raw.log_total,
+        "raw_rank": raw.rank(raw_score),
         "raw_entropy": raw.entropy,
         "logprob": logprob,
         "probability": logprob.exp(),
         "entropy": final.entropy,
-        "score": final.scores.gather(-1, ids).squeeze(-1),
+        "score": score,
     }
-    return {name: values.tolist() for name, values in facts.items()}
+    return {name: values.flatten().tolist() for name, values in facts.items()}
 
 
 def _tell_choice(
@@ -196,7 +214,7 @@ def release(run: Run, row: int, *, accepted: bool | None, finish: str | None = N
 def _tell_candidates(
     run: Run, step: int, rows: list[int], raw: _Spread, final: _Spread, top: Any, ids: Any
 ) -> None:
-    raw_logits = raw.scores.gather(-1, ids)
+    raw_logits = raw.at(ids)
     columns = {
         "token_id": ids.tolist(),
         "raw_logit": raw_logits.tolist(),
@@ -226,13 +244,14 @@ def _tell_candidates(
 def _tell_effects(
     run: Run, step: int, rows: list[int], raw: _Spread, final: _Spread, scores: Scores, ids: Any
 ) -> None:
-    before, chosen_before = raw, raw.scores.gather(-1, ids)
+    before, chosen_before = raw, raw.at(ids)
+    removed_before = before.removed()
     for index, (class_name, after_scores) in enumerate(scores.after):
         after = final if after_scores is scores.final else _Spread.of(after_scores)
-        chosen_after = after.scores.gather(-1, ids)
+        chosen_after, removed_after = after.at(ids), after.removed()
         delta = (chosen_after - chosen_before).squeeze(-1).tolist()
         entropies = before.entropy.tolist(), after.entropy.tolist()
-        removed = _newly_removed(before, after)
+        removed = _newly_removed(before, removed_before, after, removed_after)
         run.recorder.add_facts(
             "effects",
             run.span.seq,
@@ -247,23 +266,25 @@ def _tell_effects(
             entropy_before=[entropies[0][row] for row in rows],
             entropy_after=[entropies[1][row] for row in rows],
         )
-        before, chosen_before = after, chosen_after
+        before, chosen_before, removed_before = after, chosen_after, removed_after
 
 
-def _newly_removed(before: _Spread, after: _Spread) -> list[int]:
+def _newly_removed(
+    before: _Spread, removed_before: list[int], after: _Spread, removed_after: list[int]
+) -> list[int]:
     """Ids that a processor set to -inf, a row; those that it brought back don't count against."""
     torch = sys.modules["torch"]
-    if not any(before.removed):
-        return after.removed
+    if not any(removed_before):
+        return removed_after
     if after.support is after.scores:
         gone = torch.isneginf(after.scores) & ~torch.isneginf(before.scores)
         return [int(count) for count in gone.sum(-1).tolist()]
     # What is left is few: of these, some may have been removed before.
-    was_gone = torch.isneginf(before.scores.gather(-1, after.top.indices))
+    was_gone = torch.isneginf(before.at(after.top.indices))
     back = (was_gone & ~torch.isneginf(after.top.values)).sum(-1).tolist()
     return [
         now - then + returned
-        for now, then, returned in zip(after.removed, before.removed, back, strict=True)
+        for now, then, returned in zip(removed_after, removed_before, back, strict=True)
     ]
 
 
@@ -274,8 +295,9 @@ def _tell_stops(run: Run, step: int, rows: list[int], final: _Spread) -> None:
     if not stop_ids:
         return
     ids = torch.tensor(stop_ids, device=final.scores.device).expand(final.scores.shape[0], -1)
-    probabilities = final.logprob(ids).exp().tolist()
-    ranks = final.rank(ids).tolist()
+    own = final.at(ids)
+    probabilities = (own - final.log_total).exp().tolist()
+    ranks = final.rank(own).tolist()
     for row in rows:
         run.recorder.add_facts(
             "stops",

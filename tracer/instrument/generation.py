@@ -40,7 +40,7 @@ def generate(state: ThreadState, call: Call) -> Observer:
     with state.own_work("facts of the generation"), recorder.guard(call.target.name):
         generation_facts.tell(run, outcome.result)
     state.run, state.counts = outer, outer_counts
-    state.muted = False
+    state.mute(False)
     state.close(span, outcome.status)
     recorder.flush_if_due(state)
 

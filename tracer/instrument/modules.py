@@ -127,13 +127,14 @@ def hook_module(recorder: Recorder, model: str, path: str, module: Any) -> Itera
 def _hot_hooks(recorder: Recorder, slot: int) -> tuple[Hook, Hook]:
     """The hooks of one module. Names are bound locally: each look-up counts here."""
     tensor_class = sys.modules["torch"].Tensor
-    active, ident, clock, next_seq = ACTIVE, threading.get_ident, recorder.clock, recorder.next_seq
+    listening, ident = recorder.listening.get, threading.get_ident
+    clock, next_seq = recorder.clock, recorder.next_seq
     known: dict[Any, int] = {}
     keep_values = recorder.options.values
 
     def enter(module: Any, args: tuple[Any, ...]) -> None:
-        state = active.get(ident())
-        if state is None or state.recorder is not recorder or state.muted:
+        state = listening(ident())
+        if state is None:
             return
         seq = next_seq()
         state.frames.append((seq, state.top, slot, clock()))
@@ -141,13 +142,16 @@ def _hot_hooks(recorder: Recorder, slot: int) -> tuple[Hook, Hook]:
 
     def leave(module: Any, args: tuple[Any, ...], kwargs: dict[str, Any], output: Any) -> None:
         end = clock()
-        state = active.get(ident())
-        if state is None or state.recorder is not recorder or not state.frames:
+        state = listening(ident())
+        if state is None or not state.frames:
             return
         frames = state.frames
-        if frames[-1][2] != slot and not _unwind(state, slot):
-            return
-        seq, parent, _, start = frames.pop()
+        seq, parent, owner, start = frames.pop()
+        if owner != slot:
+            frames.append((seq, parent, owner, start))
+            if not _unwind(state, slot):
+                return
+            seq, parent, _, start = frames.pop()
         state.top = parent
         try:
             given: Any = args[0] if args else kwargs

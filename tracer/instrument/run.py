@@ -93,7 +93,7 @@ class Run:
         state = self.state
         stage = "decode" if self.rounds else "prefill"
         steps = self.recorder.options.steps
-        state.muted = steps is not None and self.number not in steps
+        state.mute(steps is not None and self.number not in steps)
         places = self.recorder.places
         span = state.open(
             "steps",
@@ -232,7 +232,7 @@ class Run:
         if step is None:
             return
         self._end_step(step)
-        self.state.muted = False
+        self.state.mute(False)
         with self.state.own_work("step resolved"):
             with self.recorder.guard("steps"):
                 self._complete_row(step)
