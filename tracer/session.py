@@ -19,7 +19,7 @@ from typing import Any, Final, Literal
 
 from tracer.errors import SessionStateError, TracerError
 from tracer.instrument import calibration
-from tracer.instrument.installer import INSTALLER, generation
+from tracer.instrument.installer import INSTALLER, release
 from tracer.instrument.targets import TARGETS
 from tracer.journal import Journal
 from tracer.recorder import Options, Recorder
@@ -243,7 +243,7 @@ def _targets(recorder: Recorder) -> list[dict[str, Any]]:
             "seen": recorder.targets_seen.get(target.name, 0),
         }
         for target in TARGETS
-        if generation() in target.generations or not generation()
+        if target.is_for(release()) or release() == (0, 0)
     ]
 
 

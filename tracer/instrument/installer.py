@@ -17,7 +17,7 @@ from typing import Any, Final
 
 from tracer.instrument import imports, messages, patching
 from tracer.instrument.stages import Call, Observer, Outcome
-from tracer.instrument.targets import TARGETS, Target
+from tracer.instrument.targets import TARGETS, Target, Version
 from tracer.recorder import Recorder
 from tracer.spans import ACTIVE, ThreadState
 
@@ -145,7 +145,7 @@ class Installer:
                         self._bind(target)
 
     def _bind(self, target: Target) -> None:
-        if generation() not in target.generations and target.owner.startswith("transformers"):
+        if target.owner.startswith("transformers") and not target.is_for(release()):
             return
         for recorder in self.recorders[:1]:
             with recorder.guard(target.name):
@@ -271,10 +271,11 @@ def _owners(owner: Any, target: Target) -> Iterator[Any]:
                 yield heir
 
 
-def generation() -> int:
-    """Major version of the installed transformers; 0 before it is imported."""
-    version = getattr(sys.modules.get("transformers"), "__version__", "0")
-    return int(version.partition(".")[0])
+def release() -> Version:
+    """Major and minor version of the transformers that is loaded; (0, 0) before it is imported."""
+    version = getattr(sys.modules.get("transformers"), "__version__", "0.0")
+    major, minor = version.split(".")[:2]
+    return int(major), int(minor)
 
 
 INSTALLER: Final = Installer()

@@ -1,4 +1,4 @@
-"""Data: what is patched, on which owner, in which generations, and what must follow.
+"""Data: what is patched, on which owner, in which releases, and what must follow.
 
 Read top to bottom. Names were checked on transformers 5.24.0 in the installed source; the audit's
 check 8 proves that each still fires: a target with `follows` must have been seen whenever the
@@ -11,6 +11,8 @@ import dataclasses
 from typing import Final, Literal
 
 Route = Literal["root", "inner"]
+Version = tuple[int, int]
+FIVE: Final = (5, 0)
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -25,7 +27,8 @@ class Target:
         follows: name of the target that never runs without this one; None when conditional.
         every_subclass: also patch each imported subclass that overrides the attribute.
         is_lean: called once a tensor, so `observe` makes the wrapper itself, without a span.
-        generations: major versions of transformers that have it.
+        since, before: first release of transformers that has it, first that has it no more;
+            None without such a bound.
     """
 
     owner: str
@@ -36,12 +39,18 @@ class Target:
     follows: str | None = None
     every_subclass: bool = False
     is_lean: bool = False
-    generations: tuple[int, ...] = (4, 5)
+    since: Version | None = None
+    before: Version | None = None
 
     @property
     def name(self) -> str:
         """Owner and attribute, without the package's common beginning."""
         return f"{self.owner}.{self.attribute}".removeprefix("transformers.").replace(":", ".")
+
+    def is_for(self, version: Version) -> bool:
+        """Whether a release of transformers has it, as far as was looked up."""
+        after = self.since is None or version >= self.since
+        return after and (self.before is None or version < self.before)
 
     @property
     def module(self) -> str:
@@ -64,7 +73,7 @@ _WEIGHTS = "modeling_utils.convert_and_load_state_dict_in_model"
 
 def _load_stage(attribute: str, stage: str, follows: str | None = _LOAD, **more: object) -> Target:
     owner = str(more.get("owner", _MODELING))
-    return Target(owner, attribute, "stages.span", stage, follows=follows, generations=(5,))
+    return Target(owner, attribute, "stages.span", stage, follows=follows, since=FIVE)
 
 
 def _method(attribute: str, stage: str, follows: str | None = _LOAD) -> Target:
@@ -79,13 +88,13 @@ def _from_pretrained(owner: str, stage: str) -> Target:
 
 def _part(owner: str, attribute: str, stage: str) -> Target:
     """A piece of a larger call, so that its time has a name."""
-    return Target(owner, attribute, "stages.span", stage, generations=(5,))
+    return Target(owner, attribute, "stages.span", stage, since=FIVE)
 
 
 def _once_a_tensor(
     owner: str, attribute: str, observe: str, follows: str | None = _WEIGHTS
 ) -> Target:
-    return Target(owner, attribute, observe, follows=follows, is_lean=True, generations=(5,))
+    return Target(owner, attribute, observe, follows=follows, is_lean=True, since=FIVE)
 
 
 def _setup(attribute: str) -> Target:
@@ -118,7 +127,7 @@ TARGETS: Final[tuple[Target, ...]] = (
         "get_config_dict",
         "stages.span",
         "config",
-        generations=(5,),
+        since=FIVE,
     ),
     # From a class's name to the class: imports families on the way, some in vain.
     _part(f"{_AUTO}.tokenization_auto", "tokenizer_class_from_name", "tokenizer"),
@@ -142,7 +151,7 @@ TARGETS: Final[tuple[Target, ...]] = (
         "tokenizer",
     ),
     _load_stage("_get_resolved_checkpoint_files", "resolve"),
-    Target(_MODELING, "_get_dtype", "loading.dtype", "metadata", follows=_LOAD, generations=(5,)),
+    Target(_MODELING, "_get_dtype", "loading.dtype", "metadata", follows=_LOAD, since=FIVE),
     # Two files that a local folder gives without passing that gate.
     Target(_MODELING, "get_checkpoint_shard_files", "loading.index_file", "resolve"),
     Target(
@@ -159,7 +168,7 @@ TARGETS: Final[tuple[Target, ...]] = (
         "loading.init_context",
         "meta_init",
         follows=_LOAD,
-        generations=(5,),
+        since=FIVE,
     ),
     Target(
         _PRETRAINED,
@@ -167,22 +176,22 @@ TARGETS: Final[tuple[Target, ...]] = (
         "loading.built",
         "meta_init",
         follows=_LOAD,
-        generations=(5,),
+        since=FIVE,
     ),
     _load_stage("get_model_conversion_mapping", "convert"),
     _load_stage("_get_device_map", "dispatch", None),
     _load_stage("caching_allocator_warmup", "place", None),
     _method("_load_pretrained_model", "tensor_load"),
     # Weights: headers first, then lazy reads in worker threads, converted and set by this thread.
-    Target(_MODELING, "safe_open", "loading.opened_file", "metadata", generations=(5,)),
-    Target(_MODELING, "load_state_dict", "loading.opened_file", "metadata", generations=(5,)),
+    Target(_MODELING, "safe_open", "loading.opened_file", "metadata", since=FIVE),
+    Target(_MODELING, "load_state_dict", "loading.opened_file", "metadata", since=FIVE),
     Target(
         _MODELING,
         "convert_and_load_state_dict_in_model",
         "loading.weights",
         "tensor_load",
         follows=_LOAD,
-        generations=(5,),
+        since=FIVE,
     ),
     _once_a_tensor(_CONVERT, "spawn_materialize", "reads.submitted"),
     # Runs in worker threads, which find their load by the tensor that they read.
@@ -205,7 +214,7 @@ TARGETS: Final[tuple[Target, ...]] = (
         "loading.finalized",
         "initialise",
         follows=_LOAD,
-        generations=(5,),
+        since=FIVE,
     ),
     _method("mark_tied_weights_as_initialized", "tie"),
     Target(
@@ -214,7 +223,7 @@ TARGETS: Final[tuple[Target, ...]] = (
         "loading.moved_missing",
         "place",
         follows=_LOAD,
-        generations=(5,),
+        since=FIVE,
     ),
     _method("_initialize_missing_keys", "initialise"),
     _method("tie_weights", "tie"),
