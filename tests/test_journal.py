@@ -1,6 +1,7 @@
 """A journal takes its place or refuses at once, and loses no row to a disk that is full."""
 
 import contextlib
+import errno
 import json
 import os
 import resource
@@ -13,7 +14,7 @@ from synthetic import as_batch, coherent_rows, left_behind, make_trace, spans
 from tracer.errors import StorageError
 from tracer.journal import Journal
 from tracer.storage import open_store
-from tracer.trace import Trace
+from tracer.trace import Trace, open_trace
 
 
 def snapshot(folder):
@@ -74,7 +75,7 @@ def test_replace_removes_the_old_trace_and_only_it(tmp_path, make):
     (tmp_path / "run" / "notes.txt").write_text("mine")
     journal = Journal(tmp_path / "run", if_exists="replace")
     left = {path.name for path in (tmp_path / "run").rglob("*")}
-    assert left == {"manifest.json", "notes.txt", "journal"}
+    assert left == {"manifest.json", "notes.txt", "journal", "reserve"}
     assert journal.close({}).tables() == []
 
 
@@ -160,6 +161,46 @@ def test_after_a_full_disk_the_folder_still_opens_with_what_fitted(small_disk):
     seqs = found.read("spans", ["seq"])["seq"].to_pylist()
     assert 0 < len(seqs) < rows
     assert seqs == list(range(len(seqs)))
+
+
+def test_a_folder_on_a_full_disk_says_that_the_disk_was_full_and_not_that_it_was_killed(small_disk):
+    folder, limit = small_disk
+    with limit():
+        journal = Journal(folder / "run")
+        journal.describe({"versions": {"torch": "2"}})
+        filled(journal)
+        journal.close({"ended": "completed"})
+    trace = open_trace(folder / "run")
+    words = "was full" if journal.failure.errno == errno.ENOSPC else "refused rows"
+    first, second, *_ = trace.summary().splitlines()
+    assert first == (
+        f"Trace interrupted: the disk {words} while recording ({journal.failure}); 0 open spans."
+    )
+    assert second == "How the run ended: completed"
+    assert trace.manifest["storage_failure"] == str(journal.failure)
+
+
+def test_a_kill_after_the_disk_was_full_leaves_the_reason(small_disk):
+    folder, limit = small_disk
+    with limit():
+        journal = Journal(folder / "run")
+        journal.describe({"versions": {"torch": "2"}})
+        filled(journal)
+        journal.release()
+    trace = open_trace(folder / "run")
+    assert str(journal.failure) in trace.summary().splitlines()[0]
+    assert trace.manifest["versions"] == {"torch": "2"}
+
+
+def test_a_disk_that_is_full_when_closing_is_told_too(tmp_path):
+    """Every batch was written; only the finished tables find no room."""
+    journal = Journal(tmp_path / "run")
+    journal.append("spans", spans(0, 50))
+    with limited_files(5_000):
+        journal.close({"ended": "completed"})
+    trace = open_trace(tmp_path / "run")
+    assert "the disk refused rows" in trace.summary()
+    assert len(trace["spans"]) == 50
 
 
 def test_a_trace_from_a_full_disk_can_be_saved_elsewhere(small_disk, tmp_path):

@@ -12,10 +12,11 @@ PACKAGE = Path(__file__).resolve().parent.parent / "tracer"
 # Ground to top. A module may import modules of its own floor and of those above it in this list.
 # The first pattern that fits a module's name decides.
 FLOORS = [
-    ("ground", ["schema", "errors", "privacy", "export.text"]),
-    ("files", ["clocks", "checkpoint", "folder", "storage", "recovery", "journal", "views.labels"]),
+    ("ground", ["schema", "errors", "manifest", "privacy", "export.text"]),
+    ("files", ["clocks", "checkpoint", "ranks", "folder", "batches", "conditions", "recovery"]),
+    ("stores", ["archive", "merging", "storage", "journal", "views.labels"]),
     ("tables", ["audit*", "export*"]),
-    ("trace", ["summary", "scrubbing", "trace"]),
+    ("trace", ["frames", "summary", "scrubbing", "trace"]),
     ("recorder", ["spans", "recorder", "rows", "places"]),
     ("instrument", ["instrument*"]),
     ("session", ["session"]),
@@ -28,8 +29,9 @@ FLOORS = [
     ("demo", ["demo*"]),
     ("door", ["", "cli", "__main__"]),  # "" is tracer/__init__.py: public names, for users and cli
 ]
-REPLAY = ["schema", "errors", "folder", "storage", "recovery", "journal", "trace", "summary"]
-REPLAY += ["scrubbing", "audit*", "export*", "analysis*", "views*", "explain*"]
+REPLAY = ["schema", "errors", "manifest", "ranks", "folder", "storage", "recovery", "journal"]
+REPLAY += ["batches", "conditions", "archive", "merging", "frames", "trace", "summary", "scrubbing"]
+REPLAY += ["audit*", "export*", "analysis*", "views*", "explain*"]
 LIVE_PACKAGES = {"torch", "torchvision", "transformers", "accelerate", "tokenizers", "safetensors"}
 LIVE_PACKAGES |= {"qwen_vl_utils", "huggingface_hub"}
 LIVE = ["instrument*", "verify", "lab", "demo*", "environment", "widgets*"]

@@ -12,11 +12,11 @@ import pyarrow.parquet as pq
 import pytest
 from synthetic import coherent_rows, make_trace, spans
 
-from tracer.errors import StorageError, TraceFormatError, TracerError
+from tracer.errors import IncompleteTraceWarning, StorageError, TraceFormatError, TracerError
 from tracer.journal import Journal
 from tracer.schema import SCHEMA_VERSION, TABLES
 from tracer.storage import Store, arrow_schema, open_store
-from tracer.trace import open_trace
+from tracer.trace import Trace, open_trace, read_csv
 
 
 @pytest.fixture(scope="module")
@@ -245,3 +245,100 @@ def test_a_limit_gives_the_first_rows(store, limit):
 def test_a_wrong_name_or_condition_is_explained(store, arguments, message):
     with pytest.raises(TracerError, match=message):
         store.read(*arguments)
+
+
+def removed(place, table):
+    """Take a table's file out of a folder or out of a zip."""
+    if place.is_dir():
+        (place / f"{table}.parquet").unlink()
+        return
+    with zipfile.ZipFile(place) as source:
+        members = {name: source.read(name) for name in source.namelist()}
+    with zipfile.ZipFile(place, "w") as copy:
+        for name, data in members.items():
+            if name != f"{table}.parquet":
+                copy.writestr(name, data)
+
+
+@pytest.fixture(params=["saved", "zipped", "exported"])
+def place(request, saved, tmp_path):
+    """A trace on disk in each form that open_trace reads."""
+    if request.param == "zipped":
+        return open_trace(saved).save(tmp_path / "run.zip")
+    if request.param == "exported":
+        return make_trace(coherent_rows()).to_parquet(tmp_path / "export")
+    return saved
+
+
+def test_a_closed_trace_knows_how_many_rows_each_table_has(place):
+    assert open_store(place).manifest["rows"] == {
+        table: len(rows) for table, rows in coherent_rows().items() if rows
+    }
+
+
+def test_a_removed_table_is_named_on_opening_in_the_summary_and_by_the_audit(place):
+    removed(place, "tokens")
+    message = "tokens: 12 rows were written, none is there"
+    with pytest.warns(IncompleteTraceWarning, match=message):
+        trace = open_trace(place)
+    assert message in trace.summary()
+    audit = trace.audit().set_index("check")
+    assert audit.loc["0 tables whole", "verdict"] == "broken"
+    assert audit.loc["0 tables whole", "evidence"] == '["tokens"]'
+    assert audit.loc["6 tokens = choices", "verdict"] == "not applicable"
+    assert "tokens" in audit.loc["6 tokens = choices", "found"]
+    assert audit.loc["1 reads = fates", "verdict"] == "holds"
+
+
+def test_a_removed_table_is_not_an_empty_one(saved):
+    removed(saved, "steps")
+    store = open_store(saved)
+    with pytest.raises(TraceFormatError, match=r"'steps' .* 4 rows were written"):
+        store.read("steps")
+    with pytest.raises(TraceFormatError, match="'steps'"):
+        list(store.batches("steps"))
+    with pytest.raises(TraceFormatError, match="'steps'"):
+        Trace(store)["events"]
+    assert Trace(store).rows("steps") == 0
+
+
+def test_a_short_table_is_named_and_what_it_has_is_read(saved):
+    file = saved / "tokens.parquet"
+    pq.write_table(pq.read_table(file).slice(0, 5), file)
+    with pytest.warns(IncompleteTraceWarning, match="tokens: 12 rows were written, 5 are there"):
+        trace = open_trace(saved)
+    assert len(trace["tokens"]) == 5
+    assert "0 tables whole" in set(trace.audit()["check"])
+
+
+def test_a_table_that_was_never_written_is_named(saved, tmp_path):
+    shutil.copy(saved / "tokens.parquet", tmp_path)
+    json_file = saved / "manifest.json"
+    manifest = json.loads(json_file.read_text())
+    del manifest["rows"]["tokens"]
+    json_file.write_text(json.dumps(manifest))
+    with pytest.warns(IncompleteTraceWarning, match="tokens: no row was written, 12 are there"):
+        open_trace(saved)
+
+
+@pytest.mark.parametrize("name", ["copy", "copy.zip", "csv", "parquet"])
+def test_a_copy_of_an_incomplete_trace_stays_incomplete(saved, tmp_path, name):
+    removed(saved, "tokens")
+    trace = Trace(open_store(saved))
+    if name == "csv":
+        copy = read_csv(trace.to_csv(tmp_path / name))
+    else:
+        write = trace.to_parquet if name == "parquet" else trace.save
+        copy = Trace(open_store(write(tmp_path / name)))
+    assert "tokens: 12 rows were written, none is there" in copy.summary()
+    assert "tokens: 12 rows were written, none is there" in copy.scrub().summary()
+    assert "12 rows" in str(copy.audit()["found"].tolist())
+
+
+def test_a_trace_whose_manifest_has_no_row_counts_opens_as_before(saved):
+    json_file = saved / "manifest.json"
+    manifest = json.loads(json_file.read_text())
+    del manifest["rows"]
+    json_file.write_text(json.dumps(manifest))
+    removed(saved, "tokens")
+    assert len(open_trace(saved)["tokens"]) == 0

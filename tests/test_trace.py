@@ -8,7 +8,8 @@ import pyarrow.compute as pc
 import pytest
 from synthetic import coherent_rows, make_trace
 
-from tracer.errors import TracerError
+from tracer.errors import TraceFormatError, TracerError
+from tracer.frames import frame_of_batches, to_frame
 from tracer.schema import EVENT_TABLES, TABLES
 from tracer.storage import Store, arrow_schema
 from tracer.trace import Trace, open_trace, read_csv
@@ -113,6 +114,35 @@ def test_a_table_is_in_order_of_start_even_where_it_is_stored_otherwise(rows):
     trace = Trace(Store.from_tables({}, {"calls": calls}))
     assert list(trace["calls"]["name"]) == ["outer", "inner"]
     assert list(trace.read("calls")["name"]) == ["inner", "outer"]
+
+
+def test_a_large_table_has_the_same_frame_as_a_small_one(tmp_path):
+    """Beyond some rows a frame is filled batch by batch."""
+    few = [
+        {"index": 2**53 + 1, "kind": "image", "mode": None, "fps": math.nan, "fps_known": True},
+        {"index": None, "kind": "", "mode": "RGB", "fps": None, "fps_known": None},
+        {"index": -1, "kind": "视频", "mode": "L", "fps": 0.5, "fps_known": False},
+    ]
+    schema = arrow_schema("images")
+    small = pa.Table.from_pylist(few, schema=schema)
+    rows = pa.array([row % 3 for row in range(300_000)])
+    for trace in (
+        Trace(Store.from_tables({}, {"images": small.take(rows)})),
+        open_trace(Trace(Store.from_tables({}, {"images": small.take(rows)})).save(tmp_path / "x")),
+    ):
+        for columns in (None, ["kind", "index"], ["index", "index"]):
+            expected = to_frame(small.take(rows).select(columns or schema.names))
+            pd.testing.assert_frame_equal(trace.read("images", columns), expected)
+        with pytest.raises(KeyError, match="'indx'"):
+            trace.read("images", ["indx"])
+
+
+def test_a_table_that_has_not_the_rows_that_it_tells_is_damaged():
+    schema = arrow_schema("stacks")
+    batch = pa.RecordBatch.from_pylist([{"stack": "k1"}], schema=schema)
+    for told in (0, 2):
+        with pytest.raises(TraceFormatError, match="damaged"):
+            frame_of_batches(schema, [batch], told)
 
 
 @pytest.mark.parametrize(

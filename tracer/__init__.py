@@ -12,6 +12,7 @@ if TYPE_CHECKING:
     from tracer.environment import check
     from tracer.errors import (
         CheckpointError,
+        IncompleteTraceWarning,
         MissingPackageError,
         SessionStateError,
         StorageError,
@@ -26,6 +27,7 @@ __version__ = "0.1.0"
 
 __all__ = [
     "CheckpointError",
+    "IncompleteTraceWarning",
     "MissingPackageError",
     "SessionStateError",
     "StorageError",
@@ -44,6 +46,7 @@ _ROOMS: Final = {
     "tracer.environment": ("check",),
     "tracer.errors": (
         "CheckpointError",
+        "IncompleteTraceWarning",
         "MissingPackageError",
         "SessionStateError",
         "StorageError",

@@ -17,7 +17,10 @@ from tracer.auditing.elapsed import check_time
 from tracer.auditing.generation import check_cache, check_last_token, check_tokens
 from tracer.auditing.inputs import check_images, check_targets
 from tracer.auditing.loading import check_fates, check_files, check_placements, check_values
+from tracer.auditing.ranks import judge_ranks
 from tracer.auditing.source import Finding, Read, Source
+from tracer.manifest import check_manifest
+from tracer.schema import SCHEMA_VERSION
 
 COLUMNS: Final = ["check", "verdict", "expected", "found", "evidence"]
 
@@ -41,23 +44,45 @@ def audit(read: Read, manifest: dict[str, Any]) -> pd.DataFrame:
     Args:
         read: Gives a table by name as a frame with all its columns, empty where it has no rows.
         manifest: The trace's manifest. Looked at are `options`, `dropped` (tables given up for
-            max_bytes), `scrubbed`, `targets` and `index_only` (keys by model that only the
-            checkpoint's index names).
+            max_bytes), `lost` (tables that lack rows), `scrubbed`, `targets` and `index_only`
+            (keys by model that only the checkpoint's index names); of a run of several ranks
+            also `ranks`, their own manifests, by which each rank is judged.
+
+    Raises:
+        TraceFormatError: A field of the manifest holds something else than it must.
 
     Returns:
         One or more rows a check: `check`, `verdict` (holds, broken, not applicable), `expected`,
         `found`, and `evidence`, a JSON list of seqs or names, of which the first 100 are given.
     """
-    source = Source(read, manifest)
-    findings = [finding for check in _CHECKS for finding in _run(check, source)]
+    check_manifest({"schema_version": SCHEMA_VERSION, **manifest}, "The trace's manifest")
+    if "ranks" in manifest:
+        findings = judge_ranks(read, manifest, _judge)
+    else:
+        findings = _judge(Source(read, manifest))
     return pd.DataFrame([finding.row() for finding in findings], columns=COLUMNS)
+
+
+def _judge(source: Source) -> list[Finding]:
+    findings = [finding for check in _CHECKS for finding in _run(check, source)]
+    return [*_losses(source), *findings]
+
+
+def _losses(source: Source) -> Iterator[Finding]:
+    """0: a file that was taken away is no empty table. Nothing is said of a whole trace."""
+    if source.lost:
+        expected = "every table has the rows that were written"
+        found = "; ".join(source.lost.values())
+        yield Finding("0 tables whole", expected, found, list(source.lost), len(source.lost))
 
 
 def _run(check: Callable[[Source], Iterator[Finding]], source: Source) -> list[Finding]:
     source.asked.clear()
     findings = list(check(source))
-    lost = sorted(source.asked & source.dropped)
-    if not lost:
+    dropped, lost = sorted(source.asked & source.dropped), sorted(source.asked & {*source.lost})
+    if not dropped and not lost:
         return findings
-    found = f"{', '.join(lost)} given up for max_bytes"
+    found = f"{', '.join(dropped)} given up for max_bytes"
+    if lost:
+        found = f"{', '.join(lost)} no longer whole"
     return [dataclasses.replace(each, found=found, evidence=[], judged=0) for each in findings]

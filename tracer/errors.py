@@ -7,6 +7,8 @@ TracerError
 ├── UnknownNameError    a table or column that the schema does not have; a KeyError too
 ├── CheckpointError     a model folder or file that can't be read as one
 └── MissingPackageError a part of the lab that needs a package that is not installed
+
+IncompleteTraceWarning  a trace that opens although rows that were written are no longer there
 """
 
 
@@ -40,3 +42,7 @@ class CheckpointError(TracerError):
 
 class MissingPackageError(TracerError):
     """A part of the lab needs a package that is not installed."""
+
+
+class IncompleteTraceWarning(UserWarning):
+    """A trace was opened that no longer has all rows that were written."""

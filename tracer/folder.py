@@ -1,7 +1,8 @@
 """The files of a trace by name: its manifest, who may write where, and how a file appears whole.
 
-A folder holds a manifest, a Parquet file a table and, while a recording is on, a journal. Nothing
-here knows rows: storage.py and journal.py put them there.
+A folder holds a manifest, a Parquet file a table and, while a recording is on, a journal; that of
+a run of several ranks holds such a folder for each. Nothing here knows rows: storage.py and
+journal.py put them there.
 """
 
 from __future__ import annotations
@@ -14,6 +15,8 @@ from pathlib import Path
 from typing import Any, Final, Literal
 
 from tracer.errors import StorageError, TraceFormatError
+from tracer.manifest import check_manifest
+from tracer.ranks import Rank, rank_folders
 from tracer.schema import SCHEMA_VERSION, TABLES
 
 IfExists = Literal["error", "replace", "number"]
@@ -21,6 +24,8 @@ IfExists = Literal["error", "replace", "number"]
 MANIFEST: Final = "manifest.json"
 JOURNAL: Final = "journal"
 STARTS: Final = "starts"
+RESERVE: Final = "reserve"
+"""A file in the journal that is given up when the disk is full, so that the manifest can say so."""
 # A manifest is some kilobytes; whatever is larger than this was made to exhaust memory.
 MANIFEST_LIMIT_BYTES: Final = 64 * 2**20
 
@@ -45,8 +50,11 @@ def as_storage_error(path: Path) -> Iterator[None]:
         ) from error
 
 
-def claim_folder(folder: Path, if_exists: IfExists) -> Path:
+def claim_folder(folder: Path, if_exists: IfExists, rank: Rank | None = None) -> Path:
     """Make the folder for a trace, or empty it of an old one; a stranger's files are never touched.
+
+    With a rank it is that rank's folder inside the folder of the run, which all ranks share: each
+    finds the same one, since only a folder of the same start takes a further rank.
 
     Raises:
         StorageError: It exists, is a file, or can't be made.
@@ -54,15 +62,17 @@ def claim_folder(folder: Path, if_exists: IfExists) -> Path:
     count = 1
     candidate = folder
     while True:
+        target = candidate / rank.folder if rank else candidate
         with as_storage_error(candidate):
-            occupied = _occupant(candidate)
+            occupied = _occupant(candidate, rank)
             if occupied is None:
-                candidate.mkdir(parents=True, exist_ok=True)
-                return candidate
+                target.mkdir(parents=True, exist_ok=True)
+                return target
         if occupied == "a trace" and if_exists == "replace":
             with as_storage_error(candidate):
-                remove_trace(candidate)
-            return candidate
+                _make_way(candidate, rank)
+                target.mkdir(exist_ok=True)
+            return target
         if if_exists == "number" and (occupied != "a file" or count > 1):
             count += 1
             candidate = folder.with_name(f"{folder.name}-{count}")
@@ -73,18 +83,51 @@ def claim_folder(folder: Path, if_exists: IfExists) -> Path:
         raise StorageError(f"{candidate} is already {occupied}; {advice}.")
 
 
-def _occupant(folder: Path) -> str | None:
+def _occupant(folder: Path, rank: Rank | None) -> str | None:
     if not os.path.lexists(folder):
         return None
     if not folder.is_dir():
         return "a file"
     if not any(folder.iterdir()):
         return None
+    ranks = {} if (folder / MANIFEST).exists() else rank_folders(folder)
+    if ranks and rank is not None:
+        return _occupant_beside(ranks, rank)
     try:
-        read_manifest(folder)
+        for inner in ranks.values() if ranks else [folder]:
+            read_manifest(inner)
     except TraceFormatError:
         return "a folder with files that are no trace"
     return "a trace"
+
+
+def _occupant_beside(ranks: Mapping[int, Path], rank: Rank) -> str | None:
+    """What keeps a rank out of the folder of a run: its own place is taken, or it is another run.
+
+    A folder without a manifest was made by a rank a moment ago.
+    """
+    own = ranks.get(rank.number)
+    if own is not None and any(own.iterdir()):
+        return "a trace" if (own / MANIFEST).exists() else "a folder with files that are no trace"
+    for number, inner in ranks.items():
+        if number != rank.number and (inner / MANIFEST).exists():
+            told = read_manifest(inner)
+            if {**told, **rank.fields(), "rank": told.get("rank")} != told:
+                return "a trace"
+    return None
+
+
+def _make_way(folder: Path, rank: Rank | None) -> None:
+    """Remove the old trace; of a run of ranks each removes what no other rank of this run will."""
+    ranks = rank_folders(folder)
+    for number, inner in ranks.items():
+        is_stale = rank is None or number == rank.number
+        is_stale |= rank is not None and rank.number == 0 and number >= rank.world_size
+        if is_stale:
+            remove_trace(inner)
+            with contextlib.suppress(OSError):  # A stranger's file inside keeps the folder.
+                inner.rmdir()
+    remove_trace(folder)
 
 
 def remove_trace(folder: Path) -> None:
@@ -103,6 +146,7 @@ def remove_tables(folder: Path) -> None:
 def remove_journal(folder: Path) -> None:
     """Delete the streams of a recording, and their folder where nothing else is in it."""
     journal = folder / JOURNAL
+    (journal / RESERVE).unlink(missing_ok=True)
     for name in (*TABLES, STARTS):
         (journal / f"{name}.arrows").unlink(missing_ok=True)
     with contextlib.suppress(OSError):  # A stranger's file inside keeps the folder.
@@ -135,7 +179,8 @@ def parse_manifest(text: bytes, file: Path) -> dict[str, Any]:
     """A manifest from its bytes; `file` is named in errors.
 
     Raises:
-        TraceFormatError: It is damaged, no manifest, or written by a newer version.
+        TraceFormatError: It is damaged, no manifest, has a field of another type than it must
+            have, or was written by a newer version.
     """
     manifest: dict[str, Any]
     try:
@@ -145,13 +190,14 @@ def parse_manifest(text: bytes, file: Path) -> dict[str, Any]:
     except (ValueError, RecursionError) as error:
         raise damaged(str(file), error) from error
     version = manifest.get("schema_version") if isinstance(manifest, dict) else None
-    if not isinstance(version, int):
+    if not isinstance(version, int) or isinstance(version, bool):
         raise no_trace(file, "its manifest names no schema_version")
     if version > SCHEMA_VERSION:
         raise TraceFormatError(
             f"{file} was written with schema version {version} and this tracer reads up to "
             f"{SCHEMA_VERSION}; update tracer to open it."
         )
+    check_manifest(manifest, str(file))
     return manifest
 
 

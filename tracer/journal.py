@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import contextlib
 import io
+import os
 import threading
 from collections.abc import Mapping
 from pathlib import Path
@@ -18,6 +19,7 @@ import pyarrow as pa
 from tracer.errors import StorageError
 from tracer.folder import (
     JOURNAL,
+    RESERVE,
     STARTS,
     IfExists,
     as_storage_error,
@@ -26,12 +28,15 @@ from tracer.folder import (
     remove_tables,
     write_manifest,
 )
+from tracer.ranks import Rank
 from tracer.recovery import START_SCHEMA, Content, ParquetContent, StreamContent
 from tracer.schema import SCHEMA_VERSION, TABLES
 from tracer.storage import Store, arrow_schema, open_store, write_folder
 
 # Arrow ends a stream with a continuation marker and a length of zero.
 _END_OF_STREAM: Final = b"\xff\xff\xff\xff\x00\x00\x00\x00"
+# Room for a manifest; noise, since a file system that compresses would keep anything else small.
+_RESERVE_BYTES: Final = 32_768
 # One thread: a recording must not compete with the model for cores.
 _OPTIONS: Final = pa.ipc.IpcWriteOptions(compression="lz4", use_threads=False)
 
@@ -105,8 +110,16 @@ class Journal:
         bytes_written: Bytes of all batches so far, compressed.
     """
 
-    def __init__(self, folder: Path | str | None = None, *, if_exists: IfExists = "error") -> None:
+    def __init__(
+        self,
+        folder: Path | str | None = None,
+        *,
+        if_exists: IfExists = "error",
+        rank: Rank | None = None,
+    ) -> None:
         """Claim the folder and write a manifest that says a recording is on.
+
+        One of several ranks claims a folder of its own inside.
 
         Raises:
             StorageError: The folder exists, is a file, or can't be written.
@@ -114,13 +127,16 @@ class Journal:
         self.folder: Path | None = None
         self.failure: OSError | None = None
         self.bytes_written = 0
+        self._described: dict[str, Any] = {}
         self._streams: dict[str, _Stream] = {}
         self._lock = threading.Lock()
         if folder is not None:
-            self.folder = claim_folder(Path(folder), if_exists)
+            self._described = rank.fields() if rank else {}
+            self.folder = claim_folder(Path(folder), if_exists, rank)
             with as_storage_error(self.folder):
                 (self.folder / JOURNAL).mkdir(exist_ok=True)
-                write_manifest(self.folder, self._provisional({}))
+                (self.folder / JOURNAL / RESERVE).write_bytes(os.urandom(_RESERVE_BYTES))
+                write_manifest(self.folder, self._provisional(self._described))
 
     @property
     def is_durable(self) -> bool:
@@ -135,10 +151,25 @@ class Journal:
         """Replace the provisional manifest, which is what remains after a kill."""
         if self.folder is None:
             return
+        self._described = dict(manifest)
         try:
             write_manifest(self.folder, self._provisional(manifest))
         except OSError as error:
-            self.failure = self.failure or error
+            self._refused(error)
+
+    def _refused(self, error: OSError) -> None:
+        """Note the first refusal, here and where a reader of the folder will look.
+
+        A folder that only says "recording" would be taken for one whose process was killed.
+        """
+        self.failure = self.failure or error
+        if self.folder is None:
+            return
+        told = {**self._described, "storage_failure": str(self.failure)}
+        # Where even the room kept free for it is gone, nobody can be told.
+        with contextlib.suppress(OSError):
+            (self.folder / JOURNAL / RESERVE).unlink(missing_ok=True)
+            write_manifest(self.folder, self._provisional(told))
 
     def append(self, table: str, batch: pa.RecordBatch) -> None:
         """Add rows of a table; never raises for the disk's sake.
@@ -168,7 +199,7 @@ class Journal:
             try:
                 self.bytes_written += stream.write(batch, to_disk=self.failure is None)
             except OSError as error:
-                self.failure = error
+                self._refused(error)
                 self.bytes_written += stream.write(batch, to_disk=False)
 
     def release(self) -> None:
@@ -197,9 +228,10 @@ class Journal:
         try:
             write_folder(journal, self.folder)
         except OSError as error:
-            self.failure = self.failure or error
-            complete["storage_failure"] = str(self.failure)
             remove_tables(self.folder)
+            self._described = complete
+            self._refused(error)
+            complete["storage_failure"] = str(self.failure)
             return journal
         remove_journal(self.folder)
         return open_store(self.folder)

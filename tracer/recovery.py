@@ -10,15 +10,24 @@ from __future__ import annotations
 import contextlib
 import dataclasses
 import shutil
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
-from typing import IO, Any, Final, Protocol, TypeAlias
+from typing import Any, Final, Protocol
 
 import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.dataset as ds
 import pyarrow.parquet as pq
 
+from tracer.batches import (
+    BATCH_ROWS,
+    ENCODED_TEXT,
+    Target,
+    conform,
+    encoded_schema,
+    groups,
+    write_parquet,
+)
 from tracer.folder import STARTS, damaged
 
 START_SCHEMA: Final = pa.schema(
@@ -36,20 +45,12 @@ START_SCHEMA: Final = pa.schema(
 )
 """A start record: what is known of a span before it ends, and the table its row will go to."""
 
-# Rows handed on at a time: small enough for flat memory, large enough to hide the cost of a call.
-BATCH_ROWS: Final = 65_536
-# A row group is held in memory while it is written or read: bounded in rows and in bytes.
-_GROUP_ROWS: Final = 2 * BATCH_ROWS
-_GROUP_BYTES: Final = 32 * 2**20
 SORTED_ROWS: Final = 250_000
 _COPY_BYTES: Final = 2**20
 _PARQUET: Final = ds.ParquetFileFormat(
     # Without pre-buffering a scan holds one row group, not the compressed bytes of the whole file.
     default_fragment_scan_options=ds.ParquetFragmentScanOptions(pre_buffer=False)
 )
-
-
-Target: TypeAlias = "Path | IO[bytes] | pa.NativeFile"
 
 
 class Content(Protocol):
@@ -93,19 +94,6 @@ def _open_bytes(source: Path | pa.Buffer) -> pa.NativeFile:
     return pa.OSFile(str(source)) if isinstance(source, Path) else pa.BufferReader(source)
 
 
-def conform(batch: pa.RecordBatch, schema: pa.Schema) -> pa.RecordBatch:
-    """The batch with exactly the columns of a schema; those it lacks become missing values."""
-    if batch.schema.equals(schema):
-        return batch
-    arrays = [
-        batch.column(field.name).cast(field.type)
-        if field.name in batch.schema.names
-        else pa.nulls(batch.num_rows, field.type)
-        for field in schema
-    ]
-    return pa.RecordBatch.from_arrays(arrays, schema=schema)
-
-
 @dataclasses.dataclass(frozen=True)
 class ParquetContent:
     """A Parquet file on disk, inside a zip or in memory; opened anew by each reading."""
@@ -126,11 +114,14 @@ class ParquetContent:
             raise damaged(file, error) from error
         return cls(file, schema, opener, rows)
 
-    def batches(self, columns: Sequence[str]) -> Iterator[pa.RecordBatch]:
+    def batches(self, columns: Sequence[str], *, encoded: bool = False) -> Iterator[pa.RecordBatch]:
         """One batch at a time. A scanner reads ahead of a slow consumer, so memory would grow."""
         wanted = pa.schema([self.schema.field(name) for name in columns])
-        source = self.opener()
-        with pq.ParquetFile(source) as file:
+        texts = []
+        if encoded:
+            wanted = encoded_schema(wanted)
+            texts = [field.name for field in wanted if field.type == ENCODED_TEXT]
+        with pq.ParquetFile(self.opener(), read_dictionary=texts) as file:
             present = [name for name in columns if name in file.schema_arrow.names]
             for batch in file.iter_batches(BATCH_ROWS, columns=present):
                 yield conform(batch, wanted)
@@ -184,7 +175,7 @@ class StreamContent:
         # A scanner's cost is by the batch, and a recording writes many small ones.
         joined = (
             batch
-            for group in _groups(self.batches(names), BATCH_ROWS)
+            for group in groups(self.batches(names), BATCH_ROWS)
             for batch in group.combine_chunks().to_batches()
         )
         return ds.Scanner.from_batches(joined, schema=schema, columns=list(columns), filter=where)
@@ -224,6 +215,21 @@ class TableContent:
         write_parquet(target, self.table.schema, self.table.to_batches())
 
 
+def batches_of(
+    content: Content, columns: Sequence[str], *, encoded: bool = False
+) -> Iterator[pa.RecordBatch]:
+    """Some columns of all rows, batch by batch, with memory that does not grow.
+
+    With `encoded` text columns are dictionaries: each distinct text of a batch is there once.
+    """
+    if isinstance(content, ParquetContent):
+        yield from content.batches(columns, encoded=encoded)
+        return
+    for batch in content.scanner(columns, None).to_batches():
+        if batch.num_rows:
+            yield conform(batch, encoded_schema(batch.schema)) if encoded else batch
+
+
 def recover(
     journal: Path, schemas: dict[str, pa.Schema], event_tables: Sequence[str]
 ) -> dict[str, Content]:
@@ -256,29 +262,3 @@ def _open_spans(starts: pa.Table, ended: list[pa.Array], schema: pa.Schema) -> p
     columns["status"] = pa.array(["interrupted"] * rows, pa.string())
     arrays = [columns.get(field.name, pa.nulls(rows, field.type)) for field in schema]
     return pa.table(arrays, schema=schema)
-
-
-def write_parquet(target: Target, schema: pa.Schema, batches: Iterable[pa.RecordBatch]) -> None:
-    """Write batches as one Parquet file (zstd, dictionaries), one row group in memory at a time.
-
-    Raises:
-        OSError: The disk refused.
-    """
-    where = str(target) if isinstance(target, Path) else target
-    with pq.ParquetWriter(where, schema, compression="zstd") as writer:
-        for group in _groups(batches, _GROUP_ROWS):
-            writer.write_table(group, row_group_size=_GROUP_ROWS)
-
-
-def _groups(batches: Iterable[pa.RecordBatch], most_rows: int) -> Iterator[pa.Table]:
-    """Batches put together until they are many rows or bytes."""
-    waiting: list[pa.RecordBatch] = []
-    rows = size = 0
-    for batch in batches:
-        waiting.append(batch)
-        rows, size = rows + batch.num_rows, size + batch.nbytes
-        if rows >= most_rows or size >= _GROUP_BYTES:
-            yield pa.Table.from_batches(waiting)
-            waiting, rows, size = [], 0, 0
-    if waiting:
-        yield pa.Table.from_batches(waiting)

@@ -46,9 +46,8 @@ def scrubbed(store: Store, *, paths: bool, host: bool, text: bool) -> Store:
     manifest = hider.hide_all(store.manifest) if hider else dict(store.manifest)
     if host:
         manifest = _without_host(manifest)
-    if text and isinstance(manifest.get("ended"), str):
-        # The kind of an exception stays; its message may quote what it failed on.
-        manifest["ended"] = manifest["ended"].split(":")[0]
+    if text:
+        manifest = _without_quotes(manifest)
     done = {"paths": paths, "host": host, "text": text}
     manifest["scrubbed"] = [name for name, is_done in done.items() if is_done]
     journal = Journal(None)
@@ -58,6 +57,16 @@ def scrubbed(store: Store, *, paths: bool, host: bool, text: bool) -> Store:
     copy = journal.close(manifest)
     copy.manifest["state"] = store.manifest.get("state")
     return copy
+
+
+def _without_quotes(manifest: dict[str, Any]) -> dict[str, Any]:
+    """The kind of an exception stays; its message may quote what it failed on."""
+    plain = dict(manifest)
+    if isinstance(plain.get("ended"), str):
+        plain["ended"] = plain["ended"].split(":")[0]
+    if isinstance(plain.get("ranks"), list):
+        plain["ranks"] = [_without_quotes(rank) for rank in plain["ranks"]]
+    return plain
 
 
 class _PathHider:

@@ -11,7 +11,6 @@ import os
 import platform
 import sys
 import threading
-import time
 from importlib import metadata
 from pathlib import Path
 from types import TracebackType
@@ -22,8 +21,10 @@ from tracer.instrument import calibration
 from tracer.instrument.installer import INSTALLER, release
 from tracer.instrument.targets import TARGETS
 from tracer.journal import Journal
+from tracer.ranks import clock_pair, current_rank, meet
 from tracer.recorder import Options, Recorder
 from tracer.schema import SCHEMA_VERSION
+from tracer.storage import Store
 from tracer.trace import Trace
 
 _DETAILS: Final = ("stages", "layers", "modules")
@@ -45,16 +46,26 @@ class Recording:
         strict: bool = False,
     ) -> None:
         _check(options)
-        self._journal = Journal(None if path is None else Path(path), if_exists=if_exists)
+        self._rank = current_rank()
+        self._place = str(path)
+        self._journal = Journal(
+            None if path is None else Path(path),
+            if_exists=if_exists,
+            rank=self._rank if self._rank.world_size > 1 else None,
+        )
         self._options = options
         self._strict = strict
         self._recorder: Recorder | None = None
         self._trace: Trace | None = None
         self._began: datetime.datetime | None = None
+        self._clock: dict[str, Any] = {}
 
     @property
     def path(self) -> Path | None:
-        """The trace's folder, with its number where one was added; None when kept in memory."""
+        """The trace's folder, with its number where one was added; None when kept in memory.
+
+        Of a run of several ranks it is this rank's folder; the run's is its parent.
+        """
         return self._journal.folder
 
     @property
@@ -81,8 +92,10 @@ class Recording:
                 "this recording was begun before and can't be used twice; call record() again"
             )
         self._began = datetime.datetime.now(datetime.UTC)
-        rank = int(os.environ.get("RANK", "0"))
-        recorder = Recorder(self._journal, self._options, strict=self._strict, rank=rank)
+        has_met = meet(self._rank, self._place)
+        number = self._rank.number
+        recorder = Recorder(self._journal, self._options, strict=self._strict, rank=number)
+        self._clock = clock_pair(recorder.clock, recorder.origin, has_met)
         recorder.notes["thread"] = threading.get_ident()
         INSTALLER.subscribe(recorder)
         self._recorder = recorder
@@ -105,8 +118,22 @@ class Recording:
         finally:
             INSTALLER.unsubscribe(recorder)
         recorder.end()
-        self._trace = Trace(self._journal.close(self._manifest(recorder, how, wall_ns)))
+        manifest = self._known_from_start(recorder) | {"ended": how}
+        with recorder.guard("manifest"):
+            manifest = self._manifest(recorder, how, wall_ns)
+        with recorder.guard("journal"):
+            recorder.flush()  # what making the manifest had to say
+        self._trace = Trace(self._close(manifest))
         return self._trace
+
+    def _close(self, manifest: dict[str, Any]) -> Store:
+        """Close the journal; what fails by a fault of the lab is tried again, the trace kept."""
+        try:
+            return self._journal.close(manifest)
+        except Exception as error:
+            if self._strict:
+                raise
+            return self._journal.close(manifest | {"closing_failure": repr(error)})
 
     def _known_from_start(self, recorder: Recorder) -> dict[str, Any]:
         """The manifest's first half: what a killed recording leaves too."""
@@ -115,9 +142,9 @@ class Recording:
             "versions": _versions(),
             "machine": _machine(),
             "started": self._began.isoformat() if self._began else None,
-            "clock": {"wall_ns": time.time_ns(), "monotonic_ns": recorder.clock()},
+            "clock": self._clock,
             "options": {name: getattr(self._options, name) for name in Options.__slots__},
-            "rank": recorder.rank,
+            **self._rank.fields(),
         }
 
     def _manifest(self, recorder: Recorder, how: str, wall_ns: int) -> dict[str, Any]:
@@ -182,7 +209,9 @@ def record(
     """Record what the Hugging Face code in a `with` block does.
 
     Args:
-        path: folder to write while recording; None keeps the trace in memory.
+        path: folder to write while recording; None keeps the trace in memory. Under torchrun each
+            rank writes a folder of its own inside, and `open_trace(path)` reads all as one; where
+            torch.distributed is up, ranks wait up to two seconds for each other before they begin.
         detail: `stages` no module hooks; `layers` the model, its sub-models, embeddings, layers
             with attention and MLP, norm and head; `modules` every module.
         effects: what each logits processor did at each step; not at detail `stages`.

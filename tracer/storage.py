@@ -7,40 +7,36 @@ only: JSON, Parquet and Arrow, never pickle. `Trace` puts pandas on top of it; j
 from __future__ import annotations
 
 import contextlib
-import difflib
 import functools
-import os
-import struct
 import zipfile
-import zlib
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Any, Final, TypeAlias
+from typing import Any, Final
 
 import pyarrow as pa
-import pyarrow.compute as pc
-import pyarrow.parquet as pq
 
-from tracer.errors import StorageError, TracerError, UnknownNameError
+from tracer.archive import open_zip
+from tracer.batches import Target, conform, encoded_schema
+from tracer.conditions import Where, condition, unknown_name
+from tracer.errors import StorageError, TraceFormatError
 from tracer.folder import (
     JOURNAL,
     MANIFEST,
-    MANIFEST_LIMIT_BYTES,
     IfExists,
     as_storage_error,
     claim_folder,
     damaged,
     manifest_bytes,
     no_trace,
-    parse_manifest,
     read_manifest,
     write_beside,
     write_manifest,
 )
-from tracer.recovery import Content, ParquetContent, TableContent, Target, recover
+from tracer.manifest import loss_text
+from tracer.merging import Part, RankedContent, merged
+from tracer.ranks import rank_folders
+from tracer.recovery import Content, ParquetContent, TableContent, batches_of, recover
 from tracer.schema import EVENT_TABLES, SCHEMA_VERSION, TABLES
-
-Where: TypeAlias = "pc.Expression | Sequence[tuple[str, str, Any]] | None"
 
 _TYPES: Final = {
     "integer": pa.int64(),
@@ -63,25 +59,18 @@ def arrow_schema(table: str) -> pa.Schema:
     return pa.schema([(column.name, _TYPES[column.kind]) for column in TABLES[table].columns])
 
 
-def unknown_name(what: str, name: str, known: Iterable[str]) -> UnknownNameError:
-    """An error that names the close matches, or all names where nothing is close."""
-    close = difflib.get_close_matches(str(name), list(known)) or sorted(known)
-    return UnknownNameError(
-        f"There is no {what} {name!r}; did you mean one of: {', '.join(close)}?"
-    )
-
-
 class Store:
     """The tables and the manifest of one trace, read lazily.
 
     Attributes:
         manifest: What manifest.json says; of a killed recording with `state` "interrupted".
+        contents: Where the rows of each table lie.
     """
 
     def __init__(self, manifest: dict[str, Any], contents: Mapping[str, Content]) -> None:
         """Take the tables as they lie; nothing is read yet."""
         self.manifest = manifest
-        self._contents = {name: contents[name] for name in TABLES if name in contents}
+        self.contents = {name: contents[name] for name in TABLES if name in contents}
 
     @classmethod
     def from_tables(cls, manifest: dict[str, Any], tables: Mapping[str, pa.Table]) -> Store:
@@ -92,12 +81,12 @@ class Store:
 
     def tables(self) -> list[str]:
         """Schema tables that have rows, in schema order."""
-        return [name for name, content in self._contents.items() if content.rows]
+        return [name for name, content in self.contents.items() if content.rows]
 
     def rows(self, table: str) -> int:
-        """Number of rows of a table; 0 where the trace has none."""
+        """Number of rows of a table that are there; 0 where the trace has none."""
         arrow_schema(table)
-        return self._contents[table].rows if table in self._contents else 0
+        return self.contents[table].rows if table in self.contents else 0
 
     def read(
         self,
@@ -123,25 +112,54 @@ class Store:
             return scanner.to_table() if limit is None else scanner.head(limit)
 
     def batches(
-        self, table: str, columns: Sequence[str] | None = None, where: Where = None
+        self,
+        table: str,
+        columns: Sequence[str] | None = None,
+        where: Where = None,
+        *,
+        encoded: bool = False,
     ) -> Iterator[pa.RecordBatch]:
-        """The same rows as `read`, batch by batch, with memory that does not grow."""
-        content = self._contents.get(table)
+        """The same rows as `read`, batch by batch, with memory that does not grow.
+
+        With `encoded` text columns are dictionaries: each distinct text of a batch is there once.
+        """
+        content = self._content(table)
+        names = self._names(table, columns)
         with self._naming_damage(table):
-            if where is None and isinstance(content, ParquetContent):
-                yield from content.batches(self._names(table, columns))
-                return
-            for batch in self._scanner(table, columns, where).to_batches():
-                if batch.num_rows:
-                    yield batch
+            if where is None and isinstance(content, RankedContent):
+                yield from content.batches(names, encoded=encoded)
+            elif where is None:
+                yield from batches_of(content, names, encoded=encoded)
+            else:
+                for batch in self._scanner(table, columns, where).to_batches():
+                    if batch.num_rows:
+                        yield conform(batch, encoded_schema(batch.schema)) if encoded else batch
 
     def _scanner(self, table: str, columns: Sequence[str] | None, where: Where) -> Any:
         schema = arrow_schema(table)
         names = self._names(table, columns)
-        content = self._contents.get(table, TableContent(schema.empty_table()))
+        content = self._content(table)
         expression = condition(where, schema)
         with self._naming_damage(table):
             return content.scanner(names, expression)
+
+    def _content(self, table: str) -> Content:
+        """Where the rows lie; a table that had rows and lost all is never taken for empty."""
+        content = self.contents.get(table)
+        if content is not None:
+            return content
+        for entry in self.manifest.get("lost", []):
+            if entry["table"] == table:
+                raise TraceFormatError(
+                    f"Table {table!r} is missing from the trace: {loss_text(entry)}; "
+                    "copy the trace again."
+                )
+        return TableContent(arrow_schema(table).empty_table())
+
+    def remains(self) -> Store:
+        """The same trace, in which a table that is missing reads as empty."""
+        manifest = {name: value for name, value in self.manifest.items() if name != "lost"}
+        return Store(manifest, self.contents)
 
     @staticmethod
     def _names(table: str, columns: Sequence[str] | None) -> list[str]:
@@ -180,33 +198,7 @@ class Store:
 
     def write_table(self, table: str, target: Target) -> None:
         """Write one table as Parquet; a file that is Parquet already is copied byte by byte."""
-        self._contents[table].write(target)
-
-
-def condition(where: Where, schema: pa.Schema) -> pc.Expression | None:
-    """The Arrow expression of a condition, checked against a schema before anything is read.
-
-    Raises:
-        UnknownNameError: A tuple names a column that is not there.
-        TracerError: An operator or a type that does not fit.
-    """
-    if where is None or isinstance(where, pc.Expression):
-        expression = where
-    else:
-        for name, *_ in where:
-            if name not in schema.names:
-                raise unknown_name("column called", name, schema.names)
-        try:
-            expression = pq.filters_to_expression(list(where)) if where else None
-        except ValueError as error:
-            raise TracerError(f"The condition {where!r} can't be read: {error}") from error
-    if expression is not None:
-        try:
-            schema.empty_table().filter(expression)
-        except (pa.ArrowException, TypeError) as error:
-            reason = str(error).splitlines()[0]
-            raise TracerError(f"The condition {where!r} does not fit: {reason}.") from error
-    return expression
+        self.contents[table].write(target)
 
 
 def write_folder(store: Store, folder: Path) -> None:
@@ -218,14 +210,19 @@ def write_folder(store: Store, folder: Path) -> None:
     for table in store.tables():
         write = functools.partial(store.write_table, table)
         write_beside(folder / f"{table}.parquet", write)
-    write_manifest(folder, store.manifest)
+    write_manifest(folder, _with_counts(store))
+
+
+def _with_counts(store: Store) -> dict[str, Any]:
+    """The manifest with the rows of each table, so that a file that goes missing is missed."""
+    return {**store.manifest, "rows": {table: store.rows(table) for table in store.tables()}}
 
 
 def _write_zip(store: Store, path: Path) -> None:
     def write(temporary: Path) -> None:
         # Stored, not deflated: Parquet is compressed already and can be read where it lies.
         with zipfile.ZipFile(temporary, "w", zipfile.ZIP_STORED) as archive:
-            archive.writestr(MANIFEST, manifest_bytes(store.manifest))
+            archive.writestr(MANIFEST, manifest_bytes(_with_counts(store)))
             for table in store.tables():
                 with archive.open(f"{table}.parquet", "w", force_zip64=True) as member:
                     store.write_table(table, member)
@@ -234,23 +231,40 @@ def _write_zip(store: Store, path: Path) -> None:
 
 
 def open_store(path: Path | str) -> Store:
-    """Open a trace: a folder, a zip, or what a killed recording left.
+    """Open a trace: a folder, a zip, the folder of several ranks, or what a kill left.
 
     Raises:
         TraceFormatError: It is no trace, is damaged, or a newer version wrote it.
     """
     path = Path(path)
     if path.is_file():
-        return _open_zip(path)
+        return _counted(*open_zip(path, {name: arrow_schema(name) for name in TABLES}))
     if not path.is_dir():
         raise no_trace(path, "nothing is there")
+    ranks = {} if (path / MANIFEST).exists() else rank_folders(path)
+    return _open_ranks(path, ranks) if ranks else _open_folder(path)
+
+
+def _open_ranks(path: Path, folders: Mapping[int, Path]) -> Store:
+    """The recordings of all ranks of a run as one; a folder without a manifest began nothing."""
+    parts = []
+    for number, folder in folders.items():
+        if (folder / MANIFEST).exists():
+            store = _open_folder(folder)
+            parts.append(Part(number, store.manifest, store.contents))
+    if not parts:
+        raise no_trace(path, f"no folder of a rank in it has a {MANIFEST}")
+    return Store(*merged(parts, {name: arrow_schema(name) for name in TABLES}))
+
+
+def _open_folder(path: Path) -> Store:
     manifest = read_manifest(path)
     schemas = {name: arrow_schema(name) for name in TABLES}
     if manifest.get("state") == "recording":
         contents = recover(path / JOURNAL, schemas, EVENT_TABLES)
         return Store({**manifest, "state": "interrupted"}, contents)
     found = {name: path / f"{name}.parquet" for name in TABLES}
-    return Store(
+    return _counted(
         manifest,
         {
             name: ParquetContent.checked(
@@ -262,43 +276,18 @@ def open_store(path: Path | str) -> Store:
     )
 
 
-def _open_zip(path: Path) -> Store:
-    try:
-        with zipfile.ZipFile(path) as archive:
-            members = {member.filename: member for member in archive.infolist()}
-            if MANIFEST not in members:
-                raise no_trace(path, f"the zip has no {MANIFEST} at its top")
-            with archive.open(members[MANIFEST]) as opened:
-                manifest = parse_manifest(opened.read(MANIFEST_LIMIT_BYTES + 1), path)
-    except (zipfile.BadZipFile, zlib.error, OSError, RuntimeError, NotImplementedError) as error:
-        raise damaged(str(path), error) from error
-    contents = {}
-    for name in TABLES:
-        member = members.get(f"{name}.parquet")
-        if member is not None:
-            where = f"{path}/{member.filename}"
-            start = _member_start(path, member)
-            opener = functools.partial(_map_member, path, start, member.file_size)
-            contents[name] = ParquetContent.checked(where, arrow_schema(name), opener)
-    return Store(manifest, contents)
-
-
-def _member_start(path: Path, member: zipfile.ZipInfo) -> int:
-    """Where the bytes of a stored member begin; nothing outside the zip is ever addressed."""
-    if member.compress_type != zipfile.ZIP_STORED or member.flag_bits & 1:
-        raise no_trace(path, f"{member.filename} in it is packed again; unpack it to a folder")
-    with path.open("rb") as opened:
-        opened.seek(member.header_offset)
-        header = opened.read(30)
-        if header[:4] != b"PK\x03\x04" or len(header) < 30:
-            raise damaged(f"{path}/{member.filename}", ValueError("no local header"))
-        start = member.header_offset + 30 + sum(struct.unpack("<HH", header[26:30]))
-        if start + member.file_size > opened.seek(0, os.SEEK_END):
-            raise damaged(f"{path}/{member.filename}", ValueError("it ends outside the zip"))
-    return int(start)
-
-
-def _map_member(path: Path, start: int, size: int) -> pa.NativeFile:
-    mapped = pa.memory_map(str(path))
-    mapped.seek(start)
-    return pa.BufferReader(mapped.read_buffer(size))
+def _counted(manifest: dict[str, Any], contents: Mapping[str, Content]) -> Store:
+    """A store whose manifest tells, as `lost`, which tables no longer have the rows written."""
+    store = Store(manifest, contents)
+    written = manifest.get("rows")
+    if written is None:  # an older recording, which did not count
+        return store
+    lost = [
+        {"table": table, "written": written.get(table, 0), "found": store.rows(table)}
+        for table in TABLES
+        if written.get(table, 0) != store.rows(table)
+    ]
+    if lost:
+        # A copy of an incomplete trace was told before what it lacks.
+        store.manifest = {**manifest, "lost": [*manifest.get("lost", []), *lost]}
+    return store

@@ -16,9 +16,10 @@ import pandas as pd
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from tracer.conditions import Where
 from tracer.export.text import visible_text
-from tracer.schema import EVENT_TABLES, STAGES
-from tracer.storage import Where
+from tracer.manifest import check_manifest, rank_names, shortcomings
+from tracer.schema import EVENT_TABLES, SCHEMA_VERSION, STAGES
 from tracer.views.labels import aligned, bytes_label, count_label, duration_label, plural
 
 # Tables whose rows are stages of a call; a call's own time is that of the stages inside it.
@@ -45,7 +46,11 @@ def summary_text(read: Read, manifest: dict[str, Any], rows: Mapping[str, int]) 
         read: Gives a table by name.
         manifest: The trace's manifest.
         rows: Number of rows by table, of tables that have some, in schema order.
+
+    Raises:
+        TraceFormatError: A field of the manifest holds something else than it must.
     """
+    check_manifest({"schema_version": SCHEMA_VERSION, **manifest}, "The trace's manifest")
     parts = [
         _ending(read, manifest, rows),
         _models(read, rows.get("models", 0)),
@@ -119,18 +124,8 @@ def _stages_around(links: pd.DataFrame, codes: Any) -> Any:
 
 def _ending(read: Read, manifest: dict[str, Any], counts: Mapping[str, int]) -> str:
     """How the run ended, an interrupted one first of all, and how much was recorded."""
-    state = manifest.get("state", "of unknown state")
-    lines = [f"Trace {state}."]
-    if state == "interrupted":
-        spans = sum(_open_spans(read, table) for table in EVENT_TABLES if table in counts)
-        lines = [
-            f"Trace interrupted: its recording never closed (killed, or still running); "
-            f"{plural(spans, 'open span')}."
-        ]
-    if manifest.get("ended"):
-        lines.append(f"How the run ended: {manifest['ended']}")
-    if manifest.get("storage_failure"):
-        lines.append(f"The disk refused while recording: {manifest['storage_failure']}")
+    lines = (_ranks if "ranks" in manifest else _state)(read, manifest, counts)
+    lines += [f"Not complete: {text}" for text in shortcomings(manifest)]
     lines.append(
         f"{plural(counts.get('calls', 0), 'call')}, {plural(counts.get('models', 0), 'model')}, "
         f"{plural(sum(counts.values()), 'row')} in {plural(len(counts), 'table')}"
@@ -138,10 +133,66 @@ def _ending(read: Read, manifest: dict[str, Any], counts: Mapping[str, int]) -> 
     return "\n".join(lines)
 
 
-def _open_spans(read: Read, table: str) -> int:
+def _state(read: Read, manifest: dict[str, Any], counts: Mapping[str, int]) -> list[str]:
+    state = manifest.get("state", "of unknown state")
+    lines = [f"Trace {state}."]
+    if state == "interrupted":
+        spans = sum(_open_spans(read, table).sum() for table in EVENT_TABLES if table in counts)
+        lines = [f"Trace interrupted: {_interruption(manifest)}; {plural(spans, 'open span')}."]
+    if manifest.get("ended"):
+        lines.append(f"How the run ended: {manifest['ended']}")
+    if manifest.get("storage_failure") and state != "interrupted":
+        lines.append(f"The disk refused while recording: {manifest['storage_failure']}")
+    return lines
+
+
+def _ranks(read: Read, manifest: dict[str, Any], counts: Mapping[str, int]) -> list[str]:
+    """The same of a run of several ranks: what holds for all, then each rank that differs."""
+    ranks, missing = manifest["ranks"], manifest.get("missing_ranks", [])
+    of_all = f" of {len(ranks) + len(missing)}" if missing else ""
+    state = manifest.get("state", "of unknown state")
+    lines = [f"Trace {state}: {plural(len(ranks), 'rank')}{of_all}."]
+    if any(rank.get("state") == "interrupted" for rank in ranks):
+        open_spans: collections.Counter[int] = collections.Counter()
+        for table in EVENT_TABLES:
+            if table in counts:
+                open_spans.update(_open_spans(read, table).groupby(level=0).sum().to_dict())
+    for rank in ranks:
+        name = f"Rank {rank['rank']}"
+        if rank.get("state") == "interrupted":
+            spans = plural(open_spans[rank["rank"]], "open span")
+            lines.append(f"{name} interrupted: {_interruption(rank)}; {spans}.")
+        elif rank.get("storage_failure"):
+            lines.append(f"{name}: the disk refused while recording: {rank['storage_failure']}")
+    endings: dict[str, list[int]] = {}
+    for rank in ranks:
+        if rank.get("ended"):
+            endings.setdefault(rank["ended"], []).append(rank["rank"])
+    lines += [f"How {rank_names(each)} ended: {how}" for how, each in endings.items()]
+    if manifest.get("time_line"):
+        lines.append(f"Times of ranks are derived; brought together by {manifest['time_line']}")
+    return lines
+
+
+# Numbers of "no space left on device" and "disk quota exceeded" on Linux and macOS.
+_FULL: Final = ("[Errno 28]", "[Errno 69]", "[Errno 122]")
+
+
+def _interruption(manifest: dict[str, Any]) -> str:
+    """Why a recording did not close, where that is known."""
+    failure = manifest.get("storage_failure")
+    if not failure:
+        return "its recording never closed (killed, or still running)"
+    what = "was full" if failure.startswith(_FULL) else "refused rows"
+    return f"the disk {what} while recording ({failure})"
+
+
+def _open_spans(read: Read, table: str) -> pd.Series:
+    """For each row, with its rank as index, whether it is a span that never ended."""
     # No condition: on the streams of a recording it would read every column.
-    rows = read(table, ["status", "duration_ns"])
-    return int(((rows["status"] == "interrupted") & rows["duration_ns"].isna()).sum())
+    rows = read(table, ["rank", "status", "duration_ns"])
+    is_open = (rows["status"] == "interrupted") & rows["duration_ns"].isna()
+    return is_open.fillna(False).astype(int).set_axis(rows["rank"].fillna(-1))
 
 
 # More calls, models or faults than this are counted, not listed.

@@ -8,22 +8,28 @@ frame shows the same cells with pandas' nullable types, and reals keep NaN and m
 from __future__ import annotations
 
 import html
+import warnings
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, Final
 
+import numpy as np
 import pandas as pd
 import pyarrow as pa
 import pyarrow.compute as pc
 
 from tracer.audit import audit
+from tracer.conditions import Where, condition, unknown_name
+from tracer.errors import IncompleteTraceWarning
 from tracer.export.csv import write_csv
 from tracer.export.csv_read import read_tables
 from tracer.export.parquet import write_parquet
 from tracer.folder import IfExists
+from tracer.frames import frame_of_batches, to_frame
+from tracer.manifest import shortcomings
 from tracer.schema import EVENT_COLUMNS, EVENT_TABLES, TABLES
 from tracer.scrubbing import scrubbed
-from tracer.storage import Store, Where, arrow_schema, condition, open_store, unknown_name
+from tracer.storage import Store, arrow_schema, open_store
 from tracer.summary import summary_text
 
 EVENTS: Final = "events"
@@ -33,23 +39,28 @@ _EVENTS_SCHEMA: Final = pa.schema(
 )
 # Rows of a table that is compared as a whole: some megabytes.
 _SMALL_ROWS: Final = 10_000
-_PANDAS_TYPES: Final = {
-    pa.int64(): pd.Int64Dtype(),
-    pa.bool_(): pd.BooleanDtype(),
-    pa.string(): pd.StringDtype("pyarrow"),
-    # The one pandas type for reals that tells NaN from missing.
-    pa.float64(): pd.ArrowDtype(pa.float64()),
-    pa.binary(): pd.ArrowDtype(pa.binary()),
-}
+# A frame of more rows is filled batch by batch.
+_MANY_ROWS: Final = 250_000
 
 
 def open_trace(path: Path | str) -> Trace:
-    """Open a trace: a folder, a zip, or what a killed recording left.
+    """Open a trace: a folder, a zip, what a killed recording left, or a run of several ranks.
+
+    A run of ranks is the folder that they shared. In it short ids have the rank in front
+    (`r1/model-1`) and `start_ns` is derived: the manifest says how clocks were brought together.
+
+    Warns:
+        IncompleteTraceWarning: Rows that were written are no longer there, or a rank is missing.
 
     Raises:
         TraceFormatError: It is no trace, is damaged, or a newer version wrote it.
     """
-    return Trace(open_store(path))
+    trace = Trace(open_store(path))
+    lacks = shortcomings(trace.manifest)
+    if lacks:
+        text = "; ".join(lacks)
+        warnings.warn(f"{path} is not complete: {text}", IncompleteTraceWarning, stacklevel=2)
+    return trace
 
 
 def read_csv(folder: Path | str) -> Trace:
@@ -120,12 +131,18 @@ class Trace:
         limit: int | None = None,
     ) -> pd.DataFrame:
         """The same as `arrow`, as a pandas frame."""
-        return to_frame(self.arrow(table, columns, where, limit))
+        schema = arrow_schema(table) if table in TABLES else _EVENTS_SCHEMA
+        names = schema.names if columns is None else list(columns)
+        is_plain = where is None and limit is None and len({*names} & {*schema.names}) == len(names)
+        if not is_plain or table == EVENTS or self.rows(table) <= _MANY_ROWS:
+            return to_frame(self.arrow(table, columns, where, limit))
+        asked = pa.schema([schema.field(name) for name in names])
+        return frame_of_batches(asked, self.store.batches(table, names), self.rows(table))
 
     def __getitem__(self, table: str) -> pd.DataFrame:
         """A whole table: all columns in schema order, events by seq; empty where nothing was."""
         rows = self.arrow(table)
-        if table in EVENT_TABLES:
+        if table in EVENT_TABLES and not _is_rising(rows["seq"]):
             # A span is stored when it ends, and large tables keep that order on disk.
             rows = rows.sort_by("seq")
         return to_frame(rows)
@@ -144,14 +161,12 @@ class Trace:
             asked.update(name for name, *_ in where)
         needed = [name for name in _COMMON if name in asked]
         parts = []
-        for table in self.tables:
-            if table in EVENT_TABLES:
-                part = self.store.read(table, needed)
-                label = pa.repeat(pa.scalar(table, pa.string()), part.num_rows)
-                part = part.append_column("table", label)
-                parts.append(part if expression is None else part.filter(expression))
-        schema = pa.schema([_EVENTS_SCHEMA.field(name) for name in (*needed, "table")])
-        union = pa.concat_tables(parts) if parts else schema.empty_table()
+        for table in EVENT_TABLES:
+            part = self.store.read(table, needed)
+            label = pa.repeat(pa.scalar(table, pa.string()), part.num_rows)
+            part = part.append_column("table", label)
+            parts.append(part if expression is None else part.filter(expression))
+        union = pa.concat_tables(parts)
         return union.sort_by("seq").select(names).slice(0, limit)
 
     def to_csv(self, folder: Path | str, *, excel: bool = False) -> Path:
@@ -190,12 +205,12 @@ class Trace:
 
     def audit(self) -> pd.DataFrame:
         """Whether the trace is complete and true: check, verdict, expected, found, evidence."""
-        return audit(self.__getitem__, self.manifest)
+        return audit(Trace(self.store.remains()).__getitem__, self.manifest)
 
     def summary(self) -> str:
         """What happened, in some thirty lines of text; reads only the columns that it needs."""
         rows = {table: self.rows(table) for table in self.tables}
-        return summary_text(self.read, self.manifest, rows)
+        return summary_text(Trace(self.store.remains()).read, self.manifest, rows)
 
     def scrub(self, paths: bool = True, host: bool = True, text: bool = True) -> Trace:
         """A copy for sharing, in memory; kinds, counts and numbers stay.
@@ -218,9 +233,8 @@ class Trace:
         return f"<Trace: {self.manifest.get('state')}, {len(self.tables)} tables, {rows:,} rows>"
 
 
-def to_frame(table: pa.Table) -> pd.DataFrame:
-    """An Arrow table as a frame: Int64, boolean and string with missing values, Arrow's double."""
-    return table.to_pandas(types_mapper=_PANDAS_TYPES.get)
+def _is_rising(seqs: pa.ChunkedArray) -> bool:
+    return not seqs.null_count and bool((np.diff(seqs.to_numpy()) >= 0).all())
 
 
 def _equal_columns(left: pa.ChunkedArray, right: pa.ChunkedArray) -> bool:

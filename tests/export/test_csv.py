@@ -466,8 +466,8 @@ def test_a_missing_file_is_refused_by_name(tmp_path):
 
 def test_an_export_cut_short_says_so_and_can_be_repeated(tmp_path):
     class Failing(Store):
-        def batches(self, table, columns=None, where=None):
-            yield from super().batches(table, columns, where)
+        def batches(self, table, columns=None, where=None, *, encoded=False):
+            yield from super().batches(table, columns, where, encoded=encoded)
             raise KeyboardInterrupt
 
     tables = {"tokens": store_of(tokens=token_rows(["a"])).read("tokens")}

@@ -8,6 +8,9 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Final
 
+import numpy as np
+import pandas as pd
+
 from tracer.auditing.source import Finding, Source, counted, is_one_of, is_true, tuples
 
 _IMAGE: Final = ("event", "kind", "index")
@@ -28,20 +31,41 @@ def check_images(source: Source) -> Iterator[Finding]:
     expected = "an image's placeholders = its features = replaced embeddings"
     yield Finding("7 placeholders = features", expected, found, names, len(called))
 
-    tokens, inputs = source["tokens"], source["inputs"]
-    with_pixels = inputs.loc[is_true(inputs["tensor"].str.contains("pixel_values")), "call"]
-    prefixed = source["calls"]
-    prefixed = prefixed.loc[is_true(prefixed["cache_prefix_tokens"] > 0), "seq"]
+    tokens = source["tokens"]
     places = tokens[
         is_one_of(tokens["kind"], "image", "video") & ~is_one_of(tokens["origin"], "generated")
     ]
-    empty = places[places["image"].isna()]
-    for calls in (with_pixels, prefixed, images["call"]):
-        empty = empty[~empty["call"].isin(calls)]
-    calls = sorted(set(empty["call"]))
+    empty, lost = _without_any_image(source, places), _without_their_row(source, places)
+    calls = sorted({*empty["call"], *lost["call"]})
     found = counted(len(places), "placeholders", len(empty), "without any image in the call")
+    if len(lost):
+        found += f"; {len(lost)} of an image that has no row"
     expected = "a placeholder stands for an image"
     yield Finding("7 images behind placeholders", expected, found, calls, len(places))
+
+
+def _without_any_image(source: Source, places: pd.DataFrame) -> pd.DataFrame:
+    """Placeholders of unknown images, in calls that were given no pixels at all."""
+    calls, inputs = source["calls"], source["inputs"]
+    with_pixels = inputs.loc[is_true(inputs["tensor"].str.contains("pixel_values")), "call"]
+    prefixed = calls.loc[is_true(calls["cache_prefix_tokens"] > 0), "seq"]
+    empty = places[places["image"].isna()]
+    for supplied in (with_pixels, prefixed, source["images"]["call"]):
+        empty = empty[~empty["call"].isin(supplied)]
+    return empty
+
+
+def _without_their_row(source: Source, places: pd.DataFrame) -> pd.DataFrame:
+    """Placeholders that name an image which `images` does not have.
+
+    A call that failed may have told its tokens and not yet its images.
+    """
+    calls = source["calls"]
+    named = places[places["image"].notna()]
+    named = named[~named["call"].isin(calls.loc[~is_one_of(calls["status"], "ok"), "seq"])]
+    rows = {*tuples(source["images"], "call", "kind", "index")}
+    places_named = tuples(named, "call", "kind", "image")
+    return named[np.array([place not in rows for place in places_named], dtype=bool)]
 
 
 def check_targets(source: Source) -> Iterator[Finding]:

@@ -16,6 +16,9 @@ from tracer.auditing.source import Finding, Source, counted, is_one_of, is_true,
 
 _FATES: Final = {"loaded", "converted", "unexpected", "skipped", "discarded"}
 _READ: Final = {"loaded", "converted", "discarded"}
+# With tensor parallelism the library reads pieces of tensors in a way that is not observed. The
+# recorder says so once in a recording, by this target.
+_SHARDED_READ: Final = "core_model_loading._materialize_copy"
 _SIZE_OF_LENGTH: Final = 8  # a safetensors file begins with the length of its header
 
 
@@ -38,11 +41,16 @@ def check_fates(source: Source) -> Iterator[Finding]:
     unused = {row[:4] for row in tuples(reads, *key, "discarded") if row[4]}
     strange = {row for row in read if fates.get(row) not in _READ}
     strange -= {row for row in unused if row in fates}
-    strange |= {row for row, fate in fates.items() if fate in _READ and row not in read}
+    are_all_seen = not is_one_of(source["faults"]["target"], _SHARDED_READ).any()
+    if are_all_seen:
+        strange |= {row for row, fate in fates.items() if fate in _READ and row not in read}
     found = counted(len(read), "tensors read", len(strange), "of another fate than their reads")
+    if not are_all_seen:
+        found += "; reads of sharded tensors were not seen"
     names = sorted(f"{file}: {name}" for _, _, file, name in strange)
     expected = "a tensor was read and kept if and only if its fate says so"
-    yield Finding("1 reads = fates", expected, found, names, len(fates))
+    judged = len(fates) if are_all_seen else len(read)
+    yield Finding("1 reads = fates", expected, found, names, judged)
 
 
 def check_placements(source: Source) -> Iterator[Finding]:

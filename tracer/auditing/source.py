@@ -13,6 +13,8 @@ from typing import Any, Final
 
 import pandas as pd
 
+from tracer.manifest import loss_text
+
 Read = Callable[[str], pd.DataFrame]
 
 EVIDENCE_LIMIT: Final = 100
@@ -49,6 +51,7 @@ class Source:
         self.manifest = manifest
         self.asked: set[str] = set()  # what the check at work has looked at
         self.dropped = frozenset(manifest.get("dropped", []))
+        self.lost = {entry["table"]: loss_text(entry) for entry in manifest.get("lost", [])}
         options = manifest.get("options", {})
         self.is_redacted = bool(options.get("redact_text")) or "text" in manifest.get(
             "scrubbed", []

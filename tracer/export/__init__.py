@@ -22,7 +22,13 @@ class TableSource(Protocol):
     def tables(self) -> list[str]:
         """Names of the tables that have rows."""
 
+    def rows(self, table: str) -> int:
+        """Number of rows of one table."""
+
     def batches(
-        self, table: str, columns: Sequence[str] | None = None
+        self, table: str, columns: Sequence[str] | None = None, *, encoded: bool = False
     ) -> Iterable[pyarrow.RecordBatch]:
-        """The rows of one table, or some of its columns, in the order in which they are stored."""
+        """The rows of one table, or some of its columns, in the order in which they are stored.
+
+        With `encoded` text columns come as dictionaries.
+        """

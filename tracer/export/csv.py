@@ -28,7 +28,7 @@ from tracer.export import TableSource
 from tracer.export.cells import CellWriter, machine_cells, people_cells
 from tracer.export.events import EVENTS, merged_events
 from tracer.export.target import export_folder
-from tracer.schema import EVENT_TABLES, TABLES, Column
+from tracer.schema import EVENT_TABLES, TABLES, Column, Kind
 
 BYTE_ORDER_MARK: Final = "\ufeff"
 _SLICE_ROWS: Final = 65_536
@@ -51,7 +51,9 @@ def write_csv(store: TableSource, folder: str | Path, *, excel: bool = False) ->
     """
     tables = [name for name in TABLES if name in set(store.tables())]
     events = merged_events(store, [table for table in tables if table in EVENT_TABLES])
-    contents = [(TABLES[table], store.batches(table)) for table in tables] + [(EVENTS, events)]
+    contents = [(TABLES[table], store.batches(table, encoded=True)) for table in tables] + [
+        (EVENTS, events)
+    ]
     files = [f"{table.name}.csv" for table, _ in contents]
     form = "excel" if excel else "csv"
     with export_folder(folder, form, store.manifest, files) as (path, rows):
@@ -86,18 +88,66 @@ def _write_file(
 
 def _slices(batches: Iterable[pyarrow.RecordBatch]) -> Iterator[pyarrow.RecordBatch]:
     for batch in batches:
-        row_bytes = max(1, batch.nbytes // max(1, batch.num_rows))
+        row_bytes = max(1, sum(map(_cell_bytes, batch.columns)) // max(1, batch.num_rows))
         length = max(1, min(_SLICE_ROWS, _SLICE_BYTES // row_bytes))
+        if length < batch.num_rows:
+            # Each piece would write all distinct texts of the batch.
+            batch = pyarrow.RecordBatch.from_arrays(
+                [_decoded(column) for column in batch.columns], batch.schema.names
+            )
         for start in range(0, batch.num_rows, length):
             yield batch.slice(start, length)
+
+
+def _cell_bytes(values: pyarrow.Array) -> int:
+    """Bytes that the cells of a column take when each stands by itself."""
+    if not pyarrow.types.is_dictionary(values.type):
+        return int(values.nbytes)
+    lengths = compute.binary_length(values.dictionary)
+    return compute.sum(lengths.take(values.indices)).as_py() or 0
+
+
+def _decoded(values: pyarrow.Array) -> pyarrow.Array:
+    return values.dictionary_decode() if pyarrow.types.is_dictionary(values.type) else values
 
 
 def _lines(
     batch: pyarrow.RecordBatch, columns: tuple[Column, ...], write: CellWriter
 ) -> memoryview:
-    cells = [write(batch.column(column.name), column.kind) for column in columns]
+    pieces: list[str | pyarrow.Array] = []
+    for column in columns:
+        cells = _piece(batch.column(column.name), column.kind, write)
+        if isinstance(cells, str) and pieces and isinstance(pieces[-1], str):
+            pieces[-1] += f",{cells}"
+        else:
+            pieces.append(cells)
     empty = {"null_handling": "replace", "null_replacement": ""}
-    cells[-1] = compute.binary_join_element_wise(cells[-1], "\n", "", **empty)
-    lines = compute.binary_join_element_wise(*cells, ",", **empty)
+    if isinstance(pieces[-1], str):
+        pieces[-1] += "\n"
+    else:
+        pieces[-1] = compute.binary_join_element_wise(pieces[-1], "\n", "", **empty)
+    if all(isinstance(piece, str) for piece in pieces):
+        lines = pyarrow.repeat(pieces[0], batch.num_rows)
+    else:
+        lines = compute.binary_join_element_wise(*pieces, ",", **empty)
     # Each line ends in LF and the array is new, so its data buffer is the piece of the file.
     return memoryview(lines.buffers()[2])
+
+
+def _piece(values: pyarrow.Array, kind: Kind, write: CellWriter) -> str | pyarrow.Array:
+    """The cells of a column; where all are the same, that one cell."""
+    if _is_constant(values):
+        return write(values.slice(0, 1), kind)[0].as_py() or ""
+    return write(values, kind)
+
+
+def _is_constant(values: pyarrow.Array) -> bool:
+    """Whether all cells are the same, as far as a glance tells."""
+    if values.null_count:
+        return bool(values.null_count == len(values))
+    if pyarrow.types.is_dictionary(values.type):
+        values = values.indices
+    if not pyarrow.types.is_integer(values.type):
+        return False
+    ends = compute.min_max(values).as_py()
+    return bool(ends["min"] == ends["max"])

@@ -23,6 +23,7 @@ from tracer.errors import TraceFormatError
 from tracer.export.events import EVENTS
 from tracer.export.target import MANIFEST_FILE, read_seal
 from tracer.export.text import storable_text
+from tracer.manifest import check_manifest
 from tracer.schema import SCHEMA_VERSION, TABLES, Table
 from tracer.storage import arrow_schema
 
@@ -77,6 +78,7 @@ def _open_seal(path: Path) -> tuple[dict[str, Any], dict[str, int]]:
             f"{path / MANIFEST_FILE} has schema version {version}; this version of the lab reads "
             f"up to {SCHEMA_VERSION}. Install a newer one."
         )
+    check_manifest(manifest, str(path / MANIFEST_FILE))
     return manifest, seal["files"]
 
 
