@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+from tracer.demo.card import model_card, write_results
 from tracer.demo.check import (
     NEEDED,
     Result,
@@ -52,6 +53,18 @@ def test_answers_are_compared_with_those_of_another_run(tmp_path):
     found = results("count", "en", 1, 1)
     assert differences(found, path) == ["What? 'That.' instead of 'This.'"]
     assert "holds 2 answers, this run gave 1" in differences(found[:1], path)[0]
+
+
+def test_the_results_take_the_place_of_the_old_ones_in_the_card(tmp_path):
+    old, new = ({("side", "en"): share, ("side", "zh"): share} for share in (0.5, 0.75))
+    for shares in (old, new):
+        card = model_card(parameters=10, steps=20, shares=shares)
+        (tmp_path / f"{shares['side', 'en']}.md").write_text(card, encoding="utf-8")
+    card = tmp_path / "README.md"
+    (tmp_path / "0.5.md").rename(card)
+    write_results(tmp_path, new)
+    assert "| side | 75.0% | 75.0% |" in card.read_text("utf-8")
+    assert card.read_text("utf-8") == (tmp_path / "0.75.md").read_text("utf-8")
 
 
 def test_a_batch_holds_messages_with_one_sort_of_pictures():

@@ -23,6 +23,7 @@ from tracer.demo.scenes import (
     random_movie,
     random_scene,
     random_size,
+    random_twin,
 )
 from tracer.demo.words import CHAT, WITHOUT_IMAGE
 
@@ -74,6 +75,20 @@ def test_scenes_of_training_and_of_the_examination_never_meet(held_out):
     scenes = [random_scene(chance, held_out) for _ in range(2000)]
     movies = [random_movie(chance, held_out) for _ in range(300)]
     assert {is_held_out(each) for each in [*scenes, *movies]} == {held_out}
+
+
+@pytest.mark.parametrize("held_out", [False, True])
+def test_a_twin_has_shapes_in_the_same_places_and_some_of_the_same(held_out):
+    chance = random.Random(held_out)
+    common = 0
+    for _ in range(300):
+        first = random_scene(chance, held_out, PAIR_SHARES)
+        twin = random_twin(chance, held_out, first)
+        assert is_held_out(twin) == held_out
+        assert [shape.place for shape in twin.shapes] == [shape.place for shape in first.shapes]
+        names = {shape.name for shape in first.shapes}
+        common += any(shape.name in names for shape in twin.shapes)
+    assert 0 < common < 300
 
 
 def test_the_examination_asks_every_kind_in_both_languages_about_held_out_scenes():

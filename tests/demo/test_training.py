@@ -11,11 +11,19 @@ from tracer.demo.batches import Maker, to_patches
 from tracer.demo.checkpoint import new_model
 from tracer.demo.drawing import PLACES
 from tracer.demo.examples import draw
-from tracer.demo.optimiser import orthogonal
-from tracer.demo.probe import contents, meant, quarters
+from tracer.demo.optimiser import orthogonal, rate
+from tracer.demo.probe import ORDER_LAYER, Probe, contents, meant, quarters
 from tracer.demo.seeing_fast import answer
 from tracer.demo.tokenizer import build_tokenizer
-from tracer.demo.train import STEPS, Training, initialise, rate
+from tracer.demo.train import (
+    PHASES,
+    SEEING_STEPS,
+    STEPS,
+    TEXT_RATES,
+    VISION_RATES,
+    Training,
+    initialise,
+)
 
 SORTS = ("pictures", "pairs", "movies", "texts")
 
@@ -120,6 +128,7 @@ def one_thread():
 @pytest.mark.usefixtures("one_thread")
 def test_the_same_steps_give_the_same_weights_also_after_an_interruption(tmp_path):
     straight, broken, resumed = Training(), Training(), Training()
+    straight.step = broken.step = SEEING_STEPS - 1  # a step of each sort
     for _ in range(2):
         straight.advance()
     broken.advance()
@@ -130,11 +139,39 @@ def test_the_same_steps_give_the_same_weights_also_after_an_interruption(tmp_pat
         assert torch.equal(one, other)
 
 
-def test_the_step_size_rises_holds_and_falls_to_nothing():
-    sizes = [rate(step) for step in range(STEPS + 1)]
-    assert 0.0 < sizes[0] < sizes[20] < sizes[39] == sizes[600] == max(sizes) == 1.0
+@pytest.mark.usefixtures("one_thread")
+def test_the_vision_tower_learns_alone_first():
+    training = Training()
+    before = {name: weight.clone() for name, weight in training.model.named_parameters()}
+    training.advance()
+    moved = {
+        name
+        for name, weight in training.model.named_parameters()
+        if not torch.equal(weight, before[name])
+    }
+    assert moved
+    assert all(name.startswith("model.visual.") for name in moved)
+
+
+def test_every_step_belongs_to_a_phase():
+    assert [phase.until for phase in PHASES] == sorted(phase.until for phase in PHASES)
+    assert PHASES[0].until == SEEING_STEPS
+    assert PHASES[-1].until == STEPS
+
+
+@pytest.mark.parametrize(("rates", "start"), [(VISION_RATES, 0), (TEXT_RATES, SEEING_STEPS)])
+def test_the_step_size_rises_holds_and_falls(rates, start):
+    sizes = [rate(step, rates) for step in range(STEPS + 1)]
+    assert not any(sizes[:start])
+    assert max(sizes) == sizes[start + 40] == sizes[start + 300] == 1.0
+    assert 0.0 < sizes[start + 1] < sizes[start + 20] < 1.0
     assert sizes[-400:] == sorted(sizes[-400:], reverse=True)
-    assert sizes[STEPS] == 0.0
+    assert sizes[STEPS] < 0.03
+
+
+def test_a_later_line_of_step_sizes_ends_an_earlier_one():
+    rates = ((10, 1.0, 30, 0.0), (20, 0.8, 40, 0.0))
+    assert [rate(step, rates) for step in (5, 15, 20, 30)] == [0.0, 0.75, 0.8, 0.4]
 
 
 def test_orthogonal_brings_singular_values_close_to_one():
@@ -152,6 +189,13 @@ def test_the_guide_is_told_what_lies_in_each_quarter(tokenizer):
     assert (colours > 0).sum(1).tolist() == (forms > 0).sum(1).tolist() == filled
 
 
+def test_the_guide_is_told_of_both_pictures_of_a_message(tokenizer):
+    batch = Maker(1, tokenizer).pairs(rows=4, questions=1)
+    colours, forms = contents(batch)
+    filled = [len(scene.shapes) for example in batch.examples for scene in example.pictures]
+    assert (colours > 0).sum(1).tolist() == (forms > 0).sum(1).tolist() == filled
+
+
 def test_the_guide_is_told_where_the_shapes_are_that_a_question_names(tokenizer):
     batch = Maker(2, tokenizer).pictures(rows=16, questions=6, kinds={"where": 1, "side": 1})
     wanted, known = meant(batch)
@@ -163,6 +207,38 @@ def test_the_guide_is_told_where_the_shapes_are_that_a_question_names(tokenizer)
             assert places[0].nonzero().tolist() == [[PLACES.index(place)]]
             if question.language == "en":
                 assert question.answer == f"In the {place}."
+
+
+def after_order_layer(state):
+    """Give the states of all layers, of which one is asked for what its pictures' tokens hold."""
+    states = [torch.zeros_like(state) for _ in range(5)]
+    states[ORDER_LAYER] = state
+    return tuple(states)
+
+
+def test_the_guide_wants_each_picture_to_know_its_number(tokenizer):
+    batch = Maker(1, tokenizer).pairs(rows=2, questions=1)
+    probe = Probe(width=64, seed=0)
+    length = len(batch.beginning)
+    middle = (batch.beginning.index(batch.pad) + length) // 2
+    state = torch.zeros(2, length, 64)
+    state[:, :middle] = probe.order[:, 0]
+    state[:, middle:] = probe.order[:, 1]
+    assert probe.order_loss(batch, after_order_layer(state)) < 0.01
+    assert probe.order_loss(batch, after_order_layer(state.flip(1))) > 1.0
+
+
+def test_the_guide_wants_each_part_of_two_pictures_to_know_its_quarter(tokenizer):
+    batch = Maker(1, tokenizer).pairs(rows=2, questions=1)
+    probe = Probe(width=64, seed=0)
+    height, width = batch.grid[1] // 2, batch.grid[2] // 2
+    columns = [place for place, token in enumerate(batch.beginning) if token == batch.pad]
+    places = quarters(height, width).argmax(0).tolist()
+    state = torch.zeros(2, len(batch.beginning), 64)
+    for number, place in enumerate([*places, *(4 + place for place in places)]):
+        state[:, columns[number]] = probe.spots[:, place]
+    assert probe.spot_loss(batch, after_order_layer(state)) < 0.1
+    assert probe.spot_loss(batch, after_order_layer(state.flip(1))) > 1.0
 
 
 @pytest.mark.parametrize(("height", "width", "cells"), [(4, 4, 16), (3, 3, 4), (3, 4, 8)])

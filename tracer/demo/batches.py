@@ -24,6 +24,7 @@ from tracer.demo.drawing import Scene
 from tracer.demo.examples import FRAMES, Example, draw
 from tracer.demo.questions import (
     LANGUAGES,
+    PAIR_FORMS,
     SCENE_KINDS,
     Question,
     ask,
@@ -40,6 +41,7 @@ from tracer.demo.scenes import (
     random_movie,
     random_scene,
     random_size,
+    random_twin,
 )
 from tracer.demo.tokenizer import SYSTEM_PROMPT
 from tracer.demo.words import Language
@@ -64,6 +66,7 @@ class Batch:
     pictures: int  # a row
     is_video: bool
     beginning: list[int]
+    pad: int  # the token that stands for a part of a picture or video
     tokens: torch.Tensor  # (rows, length)
     branches: torch.Tensor
     offsets: torch.Tensor
@@ -108,15 +111,31 @@ class Maker:
             examples.append(self._example((scene,), grid, asked))
         return assemble(examples, grid, self._tokenizer)
 
-    def pairs(self, rows: int, questions: int) -> Batch:
-        """Make messages with two pictures."""
+    def pairs(
+        self,
+        rows: int,
+        questions: int,
+        forms: Sequence[str] = PAIR_FORMS,
+        twins: float = 0.0,
+    ) -> Batch:
+        """Make messages with two pictures.
+
+        Args:
+            rows: how many.
+            questions: about each of them.
+            forms: of the questions.
+            twins: how often both pictures have shapes in the same places.
+        """
         grid = self._chance.choice(GRIDS)
         examples = []
         for _ in range(rows):
             first = random_scene(self._chance, self._held_out, PAIR_SHARES)
             second = random_scene(self._chance, self._held_out, PAIR_SHARES)
+            if twins and self._chance.random() < twins:
+                second = random_twin(self._chance, self._held_out, first)
             asked = [
-                ask_pair(first, second, self._language(), self._chance) for _ in range(questions)
+                ask_pair(first, second, self._language(), self._chance, forms)
+                for _ in range(questions)
             ]
             examples.append(self._example((first, second), grid, asked))
         return assemble(examples, grid, self._tokenizer)
@@ -174,10 +193,18 @@ def assemble(examples: Sequence[Example], grid: tuple[int, int], tokenizer: Toke
     start = f"<|im_start|>system\n{SYSTEM_PROMPT}<|im_end|>\n<|im_start|>user\n{picture * count}"
     beginning = tokenizer.encode(start).ids
     tokens, branches, offsets, labels = _lay_out(examples, beginning, tokenizer)
-    shape = (frames, height * MERGE, width * MERGE)
-    rows = tuple(examples)
     return Batch(
-        patches, shape, count, is_video, beginning, tokens, branches, offsets, labels, rows
+        patches=patches,
+        grid=(frames, height * MERGE, width * MERGE),
+        pictures=count,
+        is_video=is_video,
+        beginning=beginning,
+        pad=tokenizer.encode(pad).ids[0],
+        tokens=tokens,
+        branches=branches,
+        offsets=offsets,
+        labels=labels,
+        examples=tuple(examples),
     )
 
 

@@ -1,6 +1,12 @@
-"""The model card of the demo checkpoint: what it is, how it was made, what it cannot do."""
+"""The model card of the demo checkpoint: what it is, how it was made, what it cannot do.
 
+`train` writes it with the shares of its own last look at the model, `check --card` puts those of
+the examination in their place.
+"""
+
+import re
 from collections.abc import Mapping
+from pathlib import Path
 
 CARD = """---
 license: apache-2.0
@@ -29,16 +35,17 @@ Rare Chinese characters stay in bytes. `generation_config.json` ships sampling v
 
 ## How it was trained
 
-`python -m tracer.demo.train --out DIR`, {steps:,} steps on one CPU core, from random weights, on
-scenes drawn while it ran; no other data. Only answers are in the loss. One scene in ten is held
-out by its content. Sizes, places, colours and backgrounds vary; pictures give 9 to 25 image tokens.
-Two guides helped and were thrown away: fixed readers of what lies in each quarter, on the picture's
-features, and of where the shapes are that a question names, between the text layers. The weights
+`make demo-model`: {steps:,} steps on one CPU core, from random weights, on scenes drawn while it
+ran; no other data. First the vision tower learns alone, then all of it; of a message only the
+answer is in the loss. One scene in ten is held out by its content. Sizes, places, colours and
+backgrounds vary; pictures give 9 to 25 image tokens. Guides helped and were thrown away: fixed
+readers of what lies in each quarter, on the picture's features; between the text layers, of which
+of two pictures a token belongs to, and of where the shapes are that a question names. The weights
 were rounded to bf16 at the end. Exact answers on held-out scenes, word for word:
 
 {table}
 
-`python -m tracer.demo.check` repeats the examination through the library.
+`make demo-model-check` repeats the examination through the library.
 
 ## What it cannot do
 
@@ -51,9 +58,25 @@ see.
 """
 
 
-def model_card(parameters: int, steps: int, shares: Mapping[tuple[str, str], float]) -> str:
-    """Write the card; `shares` are exact answers by kind and language."""
+Shares = Mapping[tuple[str, str], float]  # of exact answers, by kind and language
+
+
+def model_card(parameters: int, steps: int, shares: Shares) -> str:
+    """Write the card."""
+    return CARD.format(parameters=parameters, steps=steps, table=results_table(shares))
+
+
+def results_table(shares: Shares) -> str:
+    """Write the shares as a table, kinds in their order of appearance."""
     lines = ["| kind | English | Chinese |", "|---|---|---|"]
     for kind in dict.fromkeys(kind for kind, _ in shares):
         lines.append(f"| {kind} | {shares[kind, 'en']:.1%} | {shares[kind, 'zh']:.1%} |")
-    return CARD.format(parameters=parameters, steps=steps, table="\n".join(lines))
+    return "\n".join(lines)
+
+
+def write_results(folder: Path, shares: Shares) -> None:
+    """Put a new table into the card of a checkpoint."""
+    path = folder / "README.md"
+    card = path.read_text(encoding="utf-8")
+    card = re.sub(r"\| kind \|(?:.*\|\n)+", f"{results_table(shares)}\n", card)
+    path.write_text(card, encoding="utf-8", newline="\n")

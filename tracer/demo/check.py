@@ -14,6 +14,7 @@ import sys
 from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass
+from itertools import product
 from pathlib import Path
 from typing import Any
 
@@ -23,6 +24,7 @@ from tqdm import tqdm
 from transformers import AutoModelForImageTextToText, AutoProcessor
 
 from tracer.demo import checkpoint_folder
+from tracer.demo.card import write_results
 from tracer.demo.examples import Example, draw
 from tracer.demo.questions import (
     KINDS,
@@ -142,13 +144,20 @@ def examine(folder: Path, scenes: int, dtype: torch.dtype = torch.float32) -> li
     return results
 
 
+def shares_right(results: list[Result]) -> dict[tuple[str, str], float]:
+    """Give the share of exact answers by kind and language."""
+    asked = _count(results)
+    right = _count([each for each in results if each.is_right])
+    return {key: right[key] / asked[key] for key in product(KINDS, LANGUAGES) if asked[key]}
+
+
+def _count(results: list[Result]) -> Counter[tuple[str, str]]:
+    return Counter((each.question.kind, each.question.language) for each in results)
+
+
 def table(results: list[Result]) -> tuple[list[str], float]:
     """Give the lines of the table, the lowest kind in the last, and the lowest share."""
-    asked = Counter((each.question.kind, each.question.language) for each in results)
-    right = Counter(
-        (each.question.kind, each.question.language) for each in results if each.is_right
-    )
-    shares = {key: right[key] / asked[key] for key in asked}
+    asked, shares = _count(results), shares_right(results)
     lines = [f"{'kind':<10}{'English':>10}{'Chinese':>10}{'asked':>8}"]
     for kind in KINDS:
         cells = [f"{shares.get((kind, each), float('nan')):>10.1%}" for each in LANGUAGES]
@@ -186,6 +195,7 @@ def main(arguments: list[str] | None = None) -> int:
     parser.add_argument("--show", type=int, default=0, help="wrong answers to print")
     parser.add_argument("--save", type=Path, help="file to write the answers to")
     parser.add_argument("--like", type=Path, help="file of answers that must be the same")
+    parser.add_argument("--card", action="store_true", help="write the shares into its README.md")
     options = parser.parse_args(arguments)
     if options.threads:
         torch.set_num_threads(options.threads)
@@ -195,6 +205,8 @@ def main(arguments: list[str] | None = None) -> int:
     if options.save:
         answers = json.dumps([each.answer for each in results], ensure_ascii=False)
         options.save.write_text(answers, encoding="utf-8")
+    if options.card:
+        write_results(options.folder, shares_right(results))
     others = differences(results, options.like) if options.like else []
     lines, lowest = table(results)
     print("\n".join([*others, f"transformers {transformers.__version__}", *lines]))

@@ -6,7 +6,7 @@ there are is decided in `scenes`.
 """
 
 import random
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 
 from tracer.demo.drawing import COLOURS, FORMS, MOTIONS, PLACES, Movie, Scene, Shape
@@ -14,6 +14,7 @@ from tracer.demo.words import CHAT, QUESTIONS, WITHOUT_IMAGE, Language, Words, w
 
 SCENE_KINDS = ("describe", "count", "place", "where", "colour", "presence", "side")
 KINDS = (*SCENE_KINDS, "pair", "video", "text")
+PAIR_FORMS = ("both", "which", "which", "nth", "nth_count")
 LANGUAGES: tuple[Language, ...] = ("en", "zh")
 
 Asked = tuple[str, str, tuple[tuple[str, ...], ...]]  # wording, answer, places of what it names
@@ -40,10 +41,16 @@ def ask(scene: Scene, kind: str, language: Language, chance: random.Random) -> Q
     return Question(kind, language, *_ASKERS[kind](scene, words, chance))
 
 
-def ask_pair(first: Scene, second: Scene, language: Language, chance: random.Random) -> Question:
-    """Ask about two pictures in one message."""
+def ask_pair(
+    first: Scene,
+    second: Scene,
+    language: Language,
+    chance: random.Random,
+    forms: Sequence[str] = PAIR_FORMS,
+) -> Question:
+    """Ask about two pictures in one message; `forms` are drawn from."""
     words = words_of(language)
-    form = chance.choice(("both", "which", "which", "nth", "nth_count"))
+    form = chance.choice(forms)
     wording = chance.choice(QUESTIONS[language][f"pair_{form}"])
     about = (_places(first.shapes), _places(second.shapes))
     if form == "both":

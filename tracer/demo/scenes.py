@@ -14,6 +14,7 @@ HELD_OUT_OF = 10  # one scene of so many is kept for the examination
 SHAPE_COUNTS = (0, 1, 2, 3)
 SHAPE_SHARES = (0.03, 0.25, 0.36, 0.36)
 PAIR_SHARES = (0.0, 0.6, 0.4, 0.0)
+TWIN_SHARE = 0.25  # of the shapes of a twin that its model has too
 
 # Width and height in merged patches of 28 pixels: 9 to 25 image tokens.
 GRIDS = (
@@ -39,6 +40,20 @@ def random_scene(
         (count,) = chance.choices(SHAPE_COUNTS, shares)
         places = sorted(chance.sample(PLACES, count), key=PLACES.index)
         shapes = (Shape(p, chance.choice(tuple(COLOURS)), chance.choice(FORMS)) for p in places)
+        scene = Scene(tuple(shapes))
+        if is_held_out(scene) == held_out:
+            return scene
+
+
+def random_twin(chance: random.Random, held_out: bool, first: Scene) -> Scene:
+    """Draw a scene with shapes in the same places as another's, some of them the same ones."""
+    while True:
+        shapes = []
+        for shape in first.shapes:
+            colour, form = chance.choice(tuple(COLOURS)), chance.choice(FORMS)
+            if chance.random() < TWIN_SHARE:
+                colour, form = chance.choice(first.shapes).name.split()
+            shapes.append(Shape(shape.place, colour, form))
         scene = Scene(tuple(shapes))
         if is_held_out(scene) == held_out:
             return scene
