@@ -5,7 +5,14 @@ VENV   := .venv
 PYTHON := $(VENV)/bin/python
 READY  := $(VENV)/.ready
 # Tests left out of `make test`: long ones, and those that need more than requirements.txt.
-MARKS  ?= not slow and not generations and not browser
+MARKS  ?= not slow and not browser
+
+# Older releases of transformers, each with the libraries of its time in a folder of its own, which
+# stands first on the path; torch and all else come from .venv.
+OLDER  := $(VENV)/transformers
+4.57.6 := "transformers==4.57.6" "huggingface_hub<1" "tokenizers<0.23"
+4.51.3 := "transformers==4.51.3" "huggingface_hub<1" "tokenizers<0.22"
+RELEASES ?= 4.57.6 4.51.3
 
 # The first of these that runs and is new enough; a name on the path may be an empty shim.
 FIND_PYTHON = for name in python3.11 python3 python; do \
@@ -13,11 +20,11 @@ FIND_PYTHON = for name in python3.11 python3 python; do \
 	&& echo "$$name" && exit; done
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo models lab test test-all lint bench clean
+.PHONY: help setup demo models lab test test-all test-generations lint bench demo-model demo-model-check clean
 
 help: ## list these commands
 	@sed -n 's/^\([a-z-]*\):[^#]*## \(.*\)/  make \1|\2/p' $(MAKEFILE_LIST) \
-		| awk -F'|' '{ printf "%-16s %s\n", $$1, $$2 }'
+		| awk -F'|' '{ printf "%-24s %s\n", $$1, $$2 }'
 
 setup: $(READY) ## make .venv and install everything into it (the others do this first)
 
@@ -36,6 +43,21 @@ test: $(READY) ## run the tests
 test-all: $(READY) ## run all tests, the long ones and those with further needs too
 	$(PYTHON) -m pytest -q
 
+test-generations: $(RELEASES:%=test-generation-%) ## run tests on older releases of transformers
+	@echo "Ran on: $(RELEASES)"
+
+# The tests themselves say which release they ran on, and fail on another one. Old releases warn of
+# what their own later ones mended, so warnings are no errors here.
+test-generation-%: $(OLDER)/%/.ready
+	PYTHONPATH=$(OLDER)/$* TRACER_TEST_RELEASE=$* \
+		$(PYTHON) -m pytest -q -W default -m generations tests/instrument
+
+.PRECIOUS: $(OLDER)/%/.ready
+$(OLDER)/%/.ready: | $(READY)
+	@echo "Installing transformers $* into $(OLDER)/$*"
+	@$(PYTHON) -m pip install -qq --disable-pip-version-check --no-deps --target $(OLDER)/$* $($*)
+	@touch $@
+
 lint: $(READY) ## check format, style and types
 	$(PYTHON) -m ruff check .
 	$(PYTHON) -m ruff format --check .
@@ -43,6 +65,12 @@ lint: $(READY) ## check format, style and types
 
 bench: $(READY) ## measure what recording costs
 	$(PYTHON) -m benchmarks
+
+demo-model: $(READY) ## train the embedded model anew, from random weights, into runs/demo-model
+	$(PYTHON) -m tracer.demo.train --out runs/demo-model
+
+demo-model-check: $(READY) ## examine the embedded model; FOLDER=runs/demo-model: that one
+	@$(PYTHON) -m tracer.demo.check $(if $(FOLDER),--folder $(FOLDER))
 
 clean: ## delete runs and caches; .venv stays
 	rm -rf runs build dist *.egg-info .pytest_cache .mypy_cache .ruff_cache .hypothesis

@@ -297,6 +297,12 @@ def test_a_name_that_only_the_index_holds_is_broken(rows):
     assert broken(answer) == {"3 index = headers": ["index only: lost.weight"]}
 
 
+def test_an_index_without_any_header_beside_it_proves_nothing(rows):
+    del rows["checkpoint_tensors"]
+    answer = judge(rows, index_only={"m1": ["a.weight"]})
+    assert answer.loc["3 index = headers", "verdict"] == "not applicable"
+
+
 def test_a_target_that_should_have_been_seen_is_broken(rows):
     targets = [*TARGETS, {"target": "new loader", "expected": True, "seen": 0}]
     assert broken(judge(rows, targets=targets)) == {"8 targets seen": ["new loader"]}

@@ -13,7 +13,7 @@ from tracer.errors import MissingPackageError
 ITEMS = ["Python", "torch", "torchvision", "transformers", "accelerate", "tokenizers"]
 ITEMS += ["safetensors", "qwen-vl-utils", "jupyterlab", "ipywidgets", "pandas", "pyarrow"]
 ITEMS += ["matplotlib", "CJK font", "disk, current folder", "disk, model cache", "memory", "cores"]
-ITEMS += ["front end"]
+ITEMS += ["front end", "widgets"]
 
 
 @pytest.fixture(scope="module")
@@ -95,13 +95,70 @@ def test_torchvision_must_be_built_for_this_torch(torch, torchvision, verdict, v
 
 
 @pytest.mark.parametrize(
-    ("version", "verdict"), [("5.0.0", "ok"), ("4.57.6", "note"), ("6.0.0.dev0", "note")]
+    ("version", "advice"),
+    [
+        ("5.24.0", ""),
+        ("5.0.0rc1", ""),
+        ("4.57.6", "cast and its copy to the device are one derived time; chunks"),
+        ("4.51.3", "cast and its copy to the device are one derived time; a chunked prefill"),
+        ("4.50.0", "checked on 5.24, 4.57.6, 4.51.3"),
+        ("6.0.0.dev0", "checked on 5.24, 4.57.6, 4.51.3"),
+    ],
 )
-def test_transformers_names_its_generation(version, verdict, versions):
+def test_transformers_names_its_generation_and_what_it_can_not_show(version, advice, versions):
     versions["transformers"] = version
     found = row("transformers")
     assert found.value == f"{version}, generation {version[0]}"
-    assert found.verdict == verdict
+    assert found.verdict == ("note" if advice else "ok")
+    assert advice in found.advice
+
+
+PLACES = [
+    ("terminal", {}, "a terminal shows none"),
+    ("IPython", {}, "a terminal shows none"),
+    ("Jupyter", {}, ""),
+    ("Jupyter", {"jupyterlab_widgets": None}, "pip install jupyterlab_widgets"),
+    ("VS Code", {"jupyterlab_widgets": None}, ""),
+    ("Colab", {"jupyterlab_widgets": None}, ""),
+    ("Colab", {"ipywidgets": "7.7.1"}, "too old: pip install 'tracer-lab[lab]', then restart"),
+    ("Kaggle", {}, ""),
+]
+
+
+@pytest.mark.parametrize(("place", "installed", "advice"), PLACES)
+def test_widgets_say_whether_they_are_shown_here(place, installed, advice, versions):
+    versions.update({"ipywidgets": "8.1.9", "jupyterlab_widgets": "3.0.15"} | installed)
+    found = environment._widgets(place)
+    assert found.value.startswith(f"ipywidgets {versions['ipywidgets']}")
+    assert found.value.endswith(f" in {place}")
+    assert found.verdict == ("note" if advice else "ok")
+    assert found.advice.startswith(advice) if advice == "" else advice in found.advice
+
+
+def test_widgets_of_a_saved_run_on_kaggle_are_not_live(versions, monkeypatch):
+    versions["ipywidgets"] = "8.1.9"
+    monkeypatch.setenv("KAGGLE_KERNEL_RUN_TYPE", "Batch")
+    assert environment._widgets("Kaggle").verdict == "note"
+
+
+def test_anywidget_is_named_where_it_is_installed(versions):
+    versions.update(ipywidgets="8.1.9", anywidget="0.11.0")
+    assert "anywidget 0.11.0" in environment._widgets("Jupyter").value
+
+
+def test_without_ipywidgets_widgets_are_missing(versions):
+    versions["ipywidgets"] = None
+    assert (row("widgets").value, row("widgets").verdict) == (None, "missing")
+
+
+def test_what_is_printed_fits_one_screen(versions, capsys):
+    versions.update(transformers="4.51.3", torchvision="0.1", ipywidgets="7.7.1")
+    environment.check()
+    lines = capsys.readouterr().out.splitlines()
+    assert len(lines) <= 40
+    advice = [line for line in lines if line.startswith(" ")]
+    assert len(advice) > 5
+    assert max(map(len, advice)) <= 100
 
 
 def test_a_font_that_draws_boxes_is_no_cjk_font(monkeypatch):

@@ -15,6 +15,7 @@ import platform
 import re
 import shutil
 import sys
+import textwrap
 from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
@@ -26,10 +27,28 @@ if TYPE_CHECKING:
 
 GIB: Final = 2**30
 LOW_DISK_BYTES: Final = 5 * GIB  # less than this holds no 2 B model in bf16 and its trace
-CHECKED_TRANSFORMERS: Final = "5.24"
+CHECKED_TRANSFORMERS: Final = ("5.24", "4.57.6", "4.51.3")
 
 _LIVE_ADVICE: Final = "pip install 'tracer-lab[live]'; replay works without it"
 _LAB_ADVICE: Final = "pip install 'tracer-lab[lab]'; only notebooks and widgets need it"
+_CHECKED_ADVICE: Final = (
+    f"recording was checked on {', '.join(CHECKED_TRANSFORMERS)}: what is elsewhere in this one is "
+    "told in faults"
+)
+_FOUR_ADVICE: Final = (
+    "recorded as generation 5 is, less this: a tensor's cast and its copy to the device are one "
+    "derived time; "
+)
+# First release, what it and later ones can't show; newest first.
+_TRANSFORMERS: Final = (
+    ((6, 0), _CHECKED_ADVICE),
+    ((5, 0), ""),
+    ((4, 57), f"{_FOUR_ADVICE}chunks of a chunked prefill pass by the hook of the whole model"),
+    ((4, 51), f"{_FOUR_ADVICE}a chunked prefill is compiled, so its modules are not seen"),
+    ((0, 0), _CHECKED_ADVICE),
+)
+_NEEDED_WIDGETS: Final = (8, 1)
+_INDENT: Final = 29
 _PACKAGES: Final = (  # package, what to do when it is missing
     ("accelerate", f"needed for device_map: {_LIVE_ADVICE}"),
     ("tokenizers", _LIVE_ADVICE),
@@ -126,6 +145,7 @@ def _findings() -> Iterator[Finding]:
     yield _memory()
     yield Finding("cores", _cores())
     yield Finding("front end", front_end())
+    yield _widgets(front_end())
 
 
 def _version(package: str) -> str | None:
@@ -145,8 +165,9 @@ def _torch() -> Finding:
         advice = f"installed, but can't be imported ({error}): reinstall torch and torchvision"
         return Finding("torch", version, "missing", advice)
     if torch.cuda.is_available():
-        names = [torch.cuda.get_device_name(number) for number in range(torch.cuda.device_count())]
-        return Finding("torch", f"{version} on {', '.join(names)}")
+        cards = map(torch.cuda.get_device_properties, range(torch.cuda.device_count()))
+        named = [f"{card.name} ({card.total_memory / GIB:.1f} GiB)" for card in cards]
+        return Finding("torch", f"{version} on {', '.join(named)}")
     if torch.backends.mps.is_available():
         return Finding("torch", f"{version} on mps")
     return Finding("torch", f"{version} on cpu")
@@ -171,12 +192,39 @@ def _transformers() -> Finding:
     version = _version("transformers")
     if version is None:
         return Finding("transformers", None, "missing", _LIVE_ADVICE)
-    generation = version.split(".")[0]
-    value = f"{version}, generation {generation}"
-    if generation == CHECKED_TRANSFORMERS.split(".")[0]:
-        return Finding("transformers", value)
-    advice = f"recording was checked on {CHECKED_TRANSFORMERS}: what moved since is in faults"
-    return Finding("transformers", value, "note", advice)
+    release = _release(version)
+    advice = next(advice for since, advice in _TRANSFORMERS if release >= since)
+    value = f"{version}, generation {release[0]}"
+    return Finding("transformers", value, "note" if advice else "ok", advice)
+
+
+def _release(version: str) -> tuple[int, int]:
+    major, minor = version.split(".")[:2]
+    return int(major), int(minor)
+
+
+def _widgets(place: str) -> Finding:
+    """Whether explorer and player can be shown where Python is driven from."""
+    version = _version("ipywidgets")
+    if version is None:
+        return Finding("widgets", None, "missing", _LAB_ADVICE)
+    packages = {"ipywidgets": version, "anywidget": _version("anywidget")}
+    value = f"{', '.join(f'{name} {own}' for name, own in packages.items() if own)} in {place}"
+    advice = _widget_advice(place, version)
+    return Finding("widgets", value, "note" if advice else "ok", advice)
+
+
+def _widget_advice(place: str, version: str) -> str:
+    if _release(version) < _NEEDED_WIDGETS:  # Colab brings 7
+        return f"too old: {_LAB_ADVICE.partition(';')[0]}, then restart the kernel"
+    if place in ("terminal", "IPython"):
+        return "a terminal shows none; JupyterLab does: python -m tracer lab"
+    # Colab and VS Code bring the front half of ipywidgets with them.
+    if place == "Jupyter" and _version("jupyterlab_widgets") is None:
+        return "shown only where JupyterLab itself has its half: pip install jupyterlab_widgets"
+    if place == "Kaggle" and os.environ.get("KAGGLE_KERNEL_RUN_TYPE") == "Batch":
+        return "a saved version shows none; an interactive session does"
+    return ""
 
 
 def _cjk_font() -> Finding:
@@ -234,4 +282,5 @@ def _cores() -> str | None:
 
 def _as_text(finding: Finding) -> str:
     line = f"{finding.verdict:8}{finding.item:21}{finding.value or '-'}"
-    return f"{line}\n{'':29}{finding.advice}" if finding.advice else line
+    below = textwrap.wrap(finding.advice, 100 - _INDENT)
+    return "\n".join((line, *(" " * _INDENT + part for part in below)))

@@ -39,6 +39,7 @@ class Places:
         self._is_ours: dict[int, bool] = {}
         self._functions: dict[int, tuple[Any, str | None]] = {}
         self._sources: dict[int, str] = {}
+        self._met: dict[tuple[int, ...], str] = {}
         self._stacks: dict[tuple[int, ...], str] = {}
         self._numbers = itertools.count(1)
 
@@ -62,22 +63,35 @@ class Places:
 
     def stack(self, frame: FrameType | None) -> str:
         """Key of the call path that ends in this frame, the lab's own frames left out."""
-        path: list[int] = []  # code and line, innermost first
+        # By instruction: working out a frame's line means reading its code's line table from the
+        # start, and nearly every path was met before.
+        path: list[int] = []
         is_ours = self._is_ours
-        while frame is not None:
-            identity = id(frame.f_code)
+        at: FrameType | None = frame
+        while at is not None:
+            identity = id(at.f_code)
             ours = is_ours.get(identity)
             if ours is None:
-                ours = self._remember(frame.f_code)
+                ours = self._remember(at.f_code)
             if not ours:
                 path.append(identity)
-                path.append(frame.f_lineno)
-            frame = frame.f_back
+                path.append(at.f_lasti)
+            at = at.f_back
         key = tuple(path)
-        known = self._stacks.get(key)
+        known = self._met.get(key)
         if known is None:
-            known = self._stacks[key] = f"stack-{next(self._numbers)}"
+            known = self._met[key] = self._name_stack(frame)
         return known
+
+    def _name_stack(self, frame: FrameType | None) -> str:
+        lines: list[int] = []  # code and line, innermost first
+        while frame is not None:
+            if not self._is_ours[id(frame.f_code)]:
+                lines += (id(frame.f_code), frame.f_lineno)
+            frame = frame.f_back
+        key = tuple(lines)
+        # Two threads may meet a path at once: the first name stands.
+        return self._stacks.setdefault(key, f"stack-{next(self._numbers)}")
 
     def _remember(self, code: CodeType) -> bool:
         self._codes[id(code)] = code  # keeps it, so that its identity stays its own

@@ -58,6 +58,20 @@ class Sink(Protocol):
         """Take start records of open spans."""
 
 
+class _Nowhere:
+    """The sink of a recording that was left to another process."""
+
+    bytes_written = 0
+    is_durable = False
+    failure = None
+
+    def append(self, table: str, batch: pa.RecordBatch) -> None:
+        """Drop rows."""
+
+    def append_starts(self, batch: pa.RecordBatch) -> None:
+        """Drop start records."""
+
+
 @dataclasses.dataclass(frozen=True, slots=True)
 class Options:
     """What a recording was asked to keep; `session.record` explains each."""
@@ -359,17 +373,30 @@ class Recorder:
                 with self.guard("end of the recording"):
                     callback()
 
+    def abandon(self) -> None:
+        """In a forked child: what is open here ends unseen, the files are the parent's."""
+        self.is_live = False
+        self.strict = False
+        self.sink = _Nowhere()
+        self.listening.clear()
+        self._lock = threading.RLock()  # another thread of the parent may have held it
+
     def end(self) -> None:
         """No more events: open spans are interrupted, everything gathered goes to the journal."""
         self.is_live = False
         for state in list(self.threads.values()):
-            state.end_all()
-            state.leave_thread()
-            self.drain(state)
-        for table, rows in self.places.tables().items():
-            for row in rows:
-                self.add(table, row)
-        self.flush()
+            with self.guard("end of the recording"):
+                state.end_all()
+                state.leave_thread()
+            with self.guard("modules"):
+                self.drain(state)
+        with self.guard("stacks, sources"):
+            for table, rows in self.places.tables().items():
+                for row in rows:
+                    self.add(table, row)
+        with self.guard("journal"):
+            self.flush()
         if self.sink.failure is not None:
             self.fault("journal", f"the disk took no more rows: {self.sink.failure}")
-        self.flush()  # what the last flush itself had to say
+        with self.guard("journal"):
+            self.flush()  # what the last flush itself had to say

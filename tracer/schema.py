@@ -187,7 +187,8 @@ _TABLES = (
         _integer("size_bytes", "Bytes of the tensor in the file"),
         _integer("queue_ns", "Wait between submission to a worker and its start"),
         _integer("read_ns", "Indexing the file: a map of pages, or a real read"),
-        _integer("cast_ns", "Cast and copy to dtype and device"),
+        # Generation 4 casts between two functions that are seen: there this is a difference.
+        _integer("cast_ns", "Cast and copy to dtype and device; in generation 4 derived"),
         _boolean("mapped", "Still a view of the file's pages: nothing was read yet"),
         _boolean("discarded", "Read, then not used"),
         _text("device", "Device after the read"),

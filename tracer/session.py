@@ -56,6 +56,7 @@ class Recording:
         self._options = options
         self._strict = strict
         self._recorder: Recorder | None = None
+        self._process = os.getpid()
         self._trace: Trace | None = None
         self._began: datetime.datetime | None = None
         self._clock: dict[str, Any] = {}
@@ -92,6 +93,7 @@ class Recording:
                 "this recording was begun before and can't be used twice; call record() again"
             )
         self._began = datetime.datetime.now(datetime.UTC)
+        self._process = os.getpid()
         has_met = meet(self._rank, self._place)
         number = self._rank.number
         recorder = Recorder(self._journal, self._options, strict=self._strict, rank=number)
@@ -112,12 +114,19 @@ class Recording:
         recorder = self._recorder
         if recorder is None or self._began is None:
             raise SessionStateError("this recording was never begun; use it in a with statement")
+        if os.getpid() != self._process:
+            raise SessionStateError(
+                f"this recording goes on in process {self._process}, which forked this one; "
+                "only that one can end it"
+            )
         try:
             wall_ns = recorder.clock() - recorder.origin
-            recorder.finish()
+            with recorder.guard("end of the recording"):
+                recorder.finish()
         finally:
             INSTALLER.unsubscribe(recorder)
-        recorder.end()
+        with recorder.guard("end of the recording"):
+            recorder.end()
         manifest = self._known_from_start(recorder) | {"ended": how}
         with recorder.guard("manifest"):
             manifest = self._manifest(recorder, how, wall_ns)
@@ -167,6 +176,8 @@ class Recording:
         error: BaseException | None,
         traceback: TracebackType | None,
     ) -> None:
+        if os.getpid() != self._process:
+            return  # a forked child has come out of its parent's block
         if kind is None:
             self._end("completed")
         elif self._options.redact_text:  # an exception's words may quote the prompt

@@ -10,6 +10,8 @@ from transformers.generation import LogitsProcessorList, StoppingCriteria, Stopp
 
 import tracer
 
+pytestmark = pytest.mark.generations
+
 ERRORS = [ValueError("the user's own"), KeyboardInterrupt(), SystemExit(3)]
 each_error = pytest.mark.parametrize("error", ERRORS, ids=lambda one: type(one).__name__)
 

@@ -35,7 +35,7 @@ def test_a_recorded_model_dies_while_its_trace_is_open(llama_folder, detail):
     del model
     gc.collect()
     assert alive() is None
-    assert recording.trace.rows("steps") == 5
+    assert recording.trace.rows("steps") == 5 + 1  # the user's own forward made a cache
 
 
 def test_a_model_dies_even_while_the_recording_goes_on(llama_folder):

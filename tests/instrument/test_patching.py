@@ -17,6 +17,7 @@ class _Notes:
 
     def end(self, result, error):
         self.ends.append((result, error))
+        return result
 
 
 def _base():
@@ -65,7 +66,11 @@ every_owner = pytest.mark.parametrize(
 
 
 def placed_on(owner, attribute, begin, is_on=lambda: True):
-    return patching.place(owner, attribute, patching.observing(begin), is_on)
+    return patching.place(owner, attribute, patching.observing(begin, _fail), is_on)
+
+
+def _fail(error):
+    raise error
 
 
 def test_a_wrapper_that_outlives_its_session_tells_nobody():
@@ -73,6 +78,24 @@ def test_a_wrapper_that_outlives_its_session_tells_nobody():
     placed_on(module, "plain", lambda *call: seen.append(call), is_on=lambda: False)
     assert module.plain(3) == ("module", 3)
     assert not seen
+
+
+def test_what_fails_before_a_call_is_told_and_the_call_goes_on():
+    module, told = _module(), []
+    wrap = patching.observing(lambda *_: 1 / 0, told.append)
+    patching.place(module, "plain", wrap, lambda: True)
+    assert module.plain(3) == ("module", 3)
+    assert [type(error) for error in told] == [ZeroDivisionError]
+
+
+def test_an_observation_may_put_a_stand_in_in_the_place_of_the_answer():
+    class Replacing(_Notes):
+        def end(self, result, error):
+            return ["instead of", result]
+
+    module = _module()
+    placed_on(module, "plain", lambda _, args, kwargs: Replacing(args, kwargs))
+    assert module.plain(3) == ["instead of", ("module", 3)]
 
 
 @every_owner

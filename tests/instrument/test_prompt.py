@@ -7,6 +7,8 @@ from instrument.toys import MESSAGES, ask
 
 import tracer
 
+pytestmark = pytest.mark.generations
+
 
 def test_the_prompt_is_the_rendered_text(demo):
     prompts = demo.trace["prompts"]
@@ -74,13 +76,10 @@ def test_the_users_words_are_the_users_tokens(demo):
 
 def test_positions_are_those_of_the_models_rope_index(demo):
     ids = demo.inputs["input_ids"]
-    kinds = demo.inputs.get("mm_token_type_ids")
-    expected, _ = demo.model.model.get_rope_index(
-        input_ids=ids,
-        mm_token_type_ids=kinds,
-        image_grid_thw=demo.inputs["image_grid_thw"],
-        attention_mask=demo.inputs["attention_mask"],
-    )
+    names = ("input_ids", "mm_token_type_ids", "image_grid_thw", "attention_mask")
+    given = {name: demo.inputs[name] for name in names if name in demo.inputs}
+    own = demo.model if hasattr(demo.model, "get_rope_index") else demo.model.model
+    expected, _ = own.get_rope_index(**given)
     tokens = demo.trace["tokens"].sort_values("index").iloc[: ids.shape[1]]
     for axis, name in enumerate(("position_t", "position_h", "position_w")):
         assert tokens[name].tolist() == expected[axis, 0].tolist()

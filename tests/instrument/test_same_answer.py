@@ -8,6 +8,8 @@ from transformers.generation.streamers import BaseStreamer
 
 import tracer
 
+pytestmark = pytest.mark.generations
+
 DETAILS = [
     {"detail": "stages"},
     {"detail": "layers"},

@@ -8,7 +8,11 @@ from transformers import AutoModelForImageTextToText
 
 import tracer
 from tracer.demo import checkpoint_folder
+from tracer.instrument.installer import release
+from tracer.instrument.targets import FIVE, LATE_FOUR
 from tracer.schema import EVENT_TABLES, STAGES, TABLES
+
+pytestmark = pytest.mark.generations
 
 SOURCED = [name for name in EVENT_TABLES if "stack" in TABLES[name].column_names]
 _NOT_PYTHON = "modeling_utils.safe_open"  # a class of the safetensors extension, without source
@@ -55,8 +59,9 @@ def test_children_lie_inside_their_parents(demo):
     ends = inner["start_ns"] + inner["duration_ns"] <= outer["start_ns"] + outer["duration_ns"]
     inside = (inner["start_ns"] >= outer["start_ns"]) & ends
     assert inner[same & ~inside]["name"].tolist() == []
-    # Only reads happen in other threads than what asked for them.
-    assert sorted(inner.loc[~same, "seq"]) == sorted(demo.trace["tensor_loads"]["seq"])
+    # Only reads happen in other threads than what asked for them, since generation 5.
+    reads = sorted(demo.trace["tensor_loads"]["seq"]) if release() >= FIVE else []
+    assert sorted(inner.loc[~same, "seq"]) == reads
 
 
 def test_the_call_of_an_event_is_the_nearest_call_above_it(demo):
@@ -73,7 +78,9 @@ def test_the_call_of_an_event_is_the_nearest_call_above_it(demo):
 def test_events_bear_known_stages_and_end_well(demo):
     events = demo.trace["events"]
     assert set(events["stage"]) <= set(STAGES)
-    assert set(events["status"]) == {"ok"}
+    # 4.57 looks for a file of custom code in any folder, and does without where there is none.
+    in_vain = {"load_custom_generate", "cached_files"} if release() == LATE_FOUR else set()
+    assert set(events.loc[events["status"] != "ok", "name"]) <= in_vain
     assert (events["start_ns"] >= 0).all()
     assert (events["duration_ns"] >= 0).all()
     assert events["seq"].is_unique
@@ -121,7 +128,7 @@ def test_the_calls_of_the_user_are_all_there(demo):
         "Qwen2_5_VLProcessor.apply_chat_template",
         "Qwen2_5_VLProcessor",
         "Qwen2_5_VLForConditionalGeneration.generate",
-        "Qwen2Tokenizer.batch_decode",
+        f"{type(demo.processor.tokenizer).__name__}.batch_decode",
     ]
 
 
@@ -170,9 +177,9 @@ def test_module_calls_nest_as_the_model_does(demo):
 def test_module_shapes_are_the_real_ones(demo):
     modules, prompt = demo.trace["modules"], demo.inputs["input_ids"].shape[1]
     heads = modules[modules["path"] == "lm_head"].sort_values("step")
-    width = demo.model.config.text_config.vocab_size
+    width = demo.model.get_output_embeddings().out_features
     assert [json.loads(one)[-1] for one in heads["output_shape"]] == [width] * len(heads)
-    layers = modules[modules["path"].str.fullmatch(r"model\.language_model\.layers\.\d+")]
+    layers = modules[modules["path"].str.fullmatch(r"model\.(language_model\.)?layers\.\d+")]
     first = layers[layers["step"] == 0]["input_shape"]
     assert {json.loads(one)[1] for one in first} == {prompt}
     assert set(modules["dtype"].dropna()) <= {"bfloat16", "float32"}

@@ -14,6 +14,8 @@ from transformers.modeling_utils import PreTrainedModel
 import tracer
 from tracer.instrument.installer import INSTALLER
 
+pytestmark = pytest.mark.generations
+
 
 def _is_patched() -> bool:
     return is_ours(vars(PreTrainedModel)["from_pretrained"])

@@ -124,6 +124,21 @@ def test_a_forward_of_the_user_is_a_call_with_its_modules(llama):
     assert call.grad_mode == "no_grad"
     modules = trace["modules"]
     assert set(modules["call"]) == {call.seq}
+    # It fills a cache, so it is the first step of what may become a loop of the user's own.
+    (step,) = trace["steps"].itertuples()
+    assert (step.parent, step.kind, step.step) == (call.seq, "prefill", 0)
+    assert set(modules["stage"]) == {"prefill"}
+    assert modules[modules["path"] == ""]["parent"].tolist() == [step.seq]
+    assert set(modules["step"]) == {0}
+
+
+def test_a_forward_without_a_cache_is_no_step(llama):
+    with tracer.record(strict=True) as recording, torch.no_grad():
+        llama(**text_inputs(), use_cache=False)
+    trace = recording.trace
+    (call,) = trace["calls"].itertuples()
+    assert trace.rows("steps") == 0
+    modules = trace["modules"]
     assert set(modules["stage"]) == {"forward"}
     assert modules[modules["path"] == ""]["parent"].tolist() == [call.seq]
     assert modules["step"].isna().all()

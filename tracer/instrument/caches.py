@@ -1,20 +1,18 @@
 """KV caches as numbers: per layer what it saw, what it holds, what it can hold, its bytes.
 
 The three lengths differ: a sliding window drops tokens that it has seen, a static cache holds
-memory for tokens that have not come.
+memory for tokens that have not come. Three forms are met: objects with layers (since 4.54),
+objects with a list of keys and one of values, and plain tuples of models that make no cache object.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
 from tracer.instrument import measure
 from tracer.recorder import Recorder
 from tracer.rows import HOT_WIDTH, SLOT_PLACE
-
-if TYPE_CHECKING:
-    from tracer.instrument.run import Run
 
 
 def count(cache: Any) -> Any:
@@ -23,9 +21,24 @@ def count(cache: Any) -> Any:
     A static cache counts in a tensor on its device, which goes on counting; reading it at once
     would wait for the device.
     """
+    if isinstance(cache, tuple):
+        keys = _first_keys(cache)
+        return None if keys is None else int(keys.shape[-2])
     counter = getattr(cache, "get_seq_length", None)
     seen: Any = None if counter is None else counter()
     return seen.clone() if hasattr(seen, "clone") else seen
+
+
+def counted(cache: Any, fed_at: Any) -> Any:
+    """The same, or None where the cache's own count is false and the indices fed tell it."""
+    if cache is None or (fed_at is not None and is_preallocated(cache)):
+        return None
+    return count(cache)
+
+
+def name(recorder: Recorder, cache: Any, holder: Any) -> str:
+    """Short id of a cache; a tuple, made anew each time, goes by that of what holds it."""
+    return recorder.caches.of(holder if isinstance(cache, tuple) else cache)
 
 
 def read(seen: Any) -> int | None:
@@ -33,41 +46,71 @@ def read(seen: Any) -> int | None:
     return None if seen is None else int(seen)
 
 
+def is_preallocated(cache: Any) -> bool:
+    """Whether it holds memory for tokens to come.
+
+    Generation 4 counts the keys in such a one that are not zero, of the first row: a pad whose
+    embedding is zero is left out, and counting is work for the device.
+    """
+    inner = getattr(cache, "self_attention_cache", cache)
+    longest = inner.get_max_cache_shape() if hasattr(inner, "get_max_cache_shape") else None
+    return longest is not None and int(longest) > 0
+
+
+def _first_keys(cache: tuple[Any, ...]) -> Any:
+    """Keys of the first layer of a tuple of layers; None where it is something else."""
+    first = cache[0] if cache else None
+    keys = first[0] if isinstance(first, tuple) and first else None
+    return keys if getattr(keys, "ndim", 0) == 4 else None
+
+
+def identity(cache: Any) -> Any:
+    """What lasts of a cache from one call to the next: itself, or a tuple's first keys."""
+    return _first_keys(cache) if isinstance(cache, tuple) else cache
+
+
 def _parts(cache: Any) -> Iterator[tuple[str, Any]]:
     """Self- and cross-attention caches of an encoder-decoder model, else the cache itself."""
     inner = getattr(cache, "self_attention_cache", None)
-    if inner is None:
-        yield "self", cache
-    else:
+    if inner is not None:
         yield "self", inner
         yield "cross", cache.cross_attention_cache
+    elif isinstance(cache, tuple) and _first_keys(cache) is not None and len(cache[0]) == 4:
+        yield "self", tuple(layer[:2] for layer in cache)
+        yield "cross", tuple(layer[2:] for layer in cache)
+    else:
+        yield "self", cache
 
 
-def tell(recorder: Recorder, run: Run, step: int, cache: Any) -> int | None:
+def tell(
+    recorder: Recorder, call: int, step: int, name: str, cache: Any, seen: int | None = None
+) -> int | None:
     """Write a step's rows of `cache_layers`.
+
+    `seen` is what its layers have seen, where they themselves can't be asked.
 
     Returns:
         Bytes of all key and value tensors; None without a cache.
     """
     if cache is None:
         return None
-    total = 0
-    name = recorder.caches.of(cache)
+    total: int | None = 0
     for part, one in _parts(cache):
-        layers = getattr(one, "layers", None)
-        if layers is None:
+        rows = _layers(one, seen if part == "self" else None)
+        if rows is None:
             recorder.fault("cache_layers", f"{type(one).__name__} has no layers to look at")
             return None
-        columns = dict(zip(_LAYER_COLUMNS, zip(*map(_describe, layers), strict=True), strict=False))
+        columns = dict(zip(_LAYER_COLUMNS, zip(*rows, strict=True), strict=False))
         cells = {column: list(values) for column, values in columns.items()}
-        total += sum(cells.get("size_bytes", ()))
+        sizes = cells.get("size_bytes", ())
+        total = None if total is None or None in sizes else total + sum(sizes)
         recorder.add_facts(
             "cache_layers",
-            run.span.seq,
-            len(layers),
+            call,
+            len(rows),
             step=step,
             cache=name,
-            layer=list(range(len(layers))),
+            layer=list(range(len(rows))),
             part=part,
             **cells,
         )
@@ -79,20 +122,55 @@ _LAYER_COLUMNS: Final = (
 )  # fmt: skip
 
 
-def _describe(layer: Any) -> tuple[Any, ...]:
-    """Cells of `_LAYER_COLUMNS`; asked for every layer at every step, so each look-up counts."""
+def _layers(cache: Any, seen: int | None) -> list[tuple[Any, ...]] | None:
+    """Cells of `_LAYER_COLUMNS` for each layer; None of a cache of no known form."""
+    layers = getattr(cache, "layers", None)
+    if layers is not None:
+        return [_describe(layer, seen) for layer in layers]
+    keys = getattr(cache, "key_cache", None)
+    if keys is not None:
+        return [_of_list(cache, place, seen) for place in range(len(keys))]
+    if isinstance(cache, tuple) and _first_keys(cache) is not None:
+        return [_cells("tuple", layer[0], layer[1], layer[0].shape[-2], None) for layer in cache]
+    return None
+
+
+def _describe(layer: Any, seen: int | None) -> tuple[Any, ...]:
+    """Cells of a layer object; asked for every layer at every step, so each look-up counts."""
     keys: Any = getattr(layer, "keys", None)
     values: Any = getattr(layer, "values", None)
-    longest = layer.get_max_length() if hasattr(layer, "get_max_length") else None
+    if hasattr(layer, "get_max_length"):
+        longest = layer.get_max_length()
+    else:  # its name in generation 4
+        longest = layer.get_max_cache_shape() if hasattr(layer, "get_max_cache_shape") else None
     capacity = int(longest) if longest is not None and int(longest) > 0 else None
-    seen = read(count(layer))
+    seen = read(count(layer)) if seen is None else seen
+    return _cells(type(layer).__name__, keys, values, seen, capacity)
+
+
+def _of_list(cache: Any, place: int, seen: int | None) -> tuple[Any, ...]:
+    """Cells of one layer of a cache that has a list of keys and one of values."""
+    keys, values = cache.key_cache[place], cache.value_cache[place]
+    held = int(keys.shape[-2]) if getattr(keys, "ndim", 0) == 4 else 0
+    capacity = held if is_preallocated(cache) else None
+    name = type(cache).__name__
+    if not hasattr(cache, "_quantized_key_cache"):
+        return _cells(name, keys, values, held if seen is None else seen, capacity)
+    # Most of it is quantised, in a form of the backend's own: what it takes is not known.
+    cells = _cells(name, keys, values, read(count(cache)), capacity)
+    return (*cells[:3], None, capacity, None, cells[6])
+
+
+def _cells(
+    name: str, keys: Any, values: Any, seen: int | None, capacity: int | None
+) -> tuple[Any, ...]:
     if not hasattr(keys, "shape") or not hasattr(values, "shape"):
-        return type(layer).__name__, None, seen, 0, capacity, 0, None
+        return name, None, seen, 0, capacity, 0, None
     shape = keys.shape
     held = int(shape[-2]) if len(shape) > 1 else 0
     size = measure.size_of(keys) + measure.size_of(values)
     dtype, device = measure.dtype_name(keys.dtype), measure.device_name(keys.device)
-    return type(layer).__name__, dtype, seen, held, capacity, size, device
+    return name, dtype, seen, held, capacity, size, device
 
 
 def count_rotary(recorder: Recorder, rows: list[int], start: int) -> int:

@@ -28,6 +28,11 @@ class Scores:
     chosen: Any = None  # (rows,)
     stopped: Any = None  # (rows,)
 
+    @property
+    def is_complete(self) -> bool:
+        """Whether the scores were seen, and what was chosen from them."""
+        return self.raw is not None and self.final is not None and self.chosen is not None
+
 
 class Probe:
     """Stands in for a processor in the library's own loop and keeps a copy of what it returned.

@@ -52,6 +52,7 @@ def decoding(state: ThreadState, call: Call) -> Observer:
     if run is not None and call.args[0] is run.model:
         run.end_setup()
         run.mode = method
+        state.recorder.places.source(call.function)  # its text, the loop over the tokens
         run.observes_choices = method == _FOLLOWED
         if not run.observes_choices:
             state.recorder.fault(
@@ -95,7 +96,8 @@ def processed(state: ThreadState, call: Call) -> Observer:
 def stopped(state: ThreadState, call: Call) -> Observer:
     """`StoppingCriteriaList.__call__`: the token is chosen; is that the end?"""
     run: Run | None = state.run
-    if run is None or run.step is None:
+    # Assisted decoding also asks about its candidates, before the forward that checks them.
+    if run is None or run.step is None or run.step.chose:
         yield None
         return
     run.stopping_began(call.argument(1, "input_ids"))

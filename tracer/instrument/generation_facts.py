@@ -11,6 +11,7 @@ import sys
 from typing import Any
 
 from tracer.instrument import (
+    caches,
     choices,
     generation_settings,
     images,
@@ -31,6 +32,7 @@ def tell_setup(run: Run, input_ids: Any, kwargs: dict[str, Any]) -> None:
     run.texts = [[] for _ in run.prompt]
     run.finished = [False] * len(run.prompt)
     run.own_config = run.model.generation_config.to_dict()
+    run.defaults = generation_settings.library_defaults(run.model.generation_config)
     run.is_greedy = not config.do_sample
     run.max_length = config.max_length
     stops = config.stop_strings
@@ -75,14 +77,14 @@ def _tell_call(run: Run, config: Any, kwargs: dict[str, Any]) -> None:
         "rows": len(run.prompt) // max(returned, beams),
         "beams": beams,
         "return_sequences": returned,
-        "cache": None if cache is None else run.recorder.caches.of(cache),
+        "cache": None if cache is None else caches.name(run.recorder, cache, run),
         "cache_class": None if cache is None else type(cache).__name__,
         "cache_why": _cache_why(run, config, cache),
         "mask_origin": _mask_origin(run, config),
         "attended_pads": _attended_pads(run, config),
         "stop_ids": [{"id": one, "origin": stop_origin} for one in run.stop_ids],
         "grad_mode": modules.grad_mode(),
-        "compiled": modules.is_compiled(run.model),
+        "compiled": run.is_compiled or modules.is_compiled(run.model),
         "rng_state": None
         if run.is_greedy
         else {"cpu": bytes(torch.random.get_rng_state().tolist()).hex()},

@@ -4,7 +4,11 @@ from __future__ import annotations
 
 from typing import Any, Final
 
+from tracer.instrument.installer import release
 from tracer.instrument.run import Run
+from tracer.instrument.stages import Call, Observer
+from tracer.instrument.targets import FIVE
+from tracer.spans import ThreadState
 
 _SAMPLING_ONLY: Final = frozenset(
     {"temperature", "top_k", "top_p", "min_p", "typical_p", "epsilon_cutoff", "eta_cutoff"}
@@ -72,10 +76,12 @@ def origin_of(run: Run, name: str, value: Any) -> tuple[str, Any]:
         given = run.kwargs[name]
         return ("call" if given == value else "derived"), given
     passed = getattr(run.kwargs.get("generation_config"), name, None)
-    if passed is not None:
-        return ("config object" if passed == value else "derived"), passed
     own = run.own_config.get(name)
+    if passed is not None and not _is_default(run, name, passed, own):
+        return ("config object" if passed == value else "derived"), passed
     if own is not None and own == value:
+        if _is_default(run, name, own, own) and name not in _keys_read(run):
+            return "library", None
         loaded: dict[str, Any] = run.recorder.notes.get("generation_configs", {}).get(run.name, {})
         if not loaded:
             return "model's generation_config", None
@@ -84,6 +90,39 @@ def origin_of(run: Run, name: str, value: Any) -> tuple[str, Any]:
     if own is not None or name == "max_length":
         return "derived", None
     return "library", None
+
+
+def _is_default(run: Run, name: str, value: Any, own: Any) -> bool:
+    """Whether a config object has this value without being told, as the model's own has.
+
+    In generation 4 a config object holds a value for every setting, its class's where nobody gave
+    one; later it holds None there.
+    """
+    return name in run.defaults and value == run.defaults[name] == own
+
+
+def library_defaults(config: Any) -> dict[str, Any]:
+    """Values that a config object has without being told; none since generation 5."""
+    if release() >= FIVE:
+        return {}
+    values: dict[str, Any] = type(config)().to_dict()
+    return {name: value for name, value in values.items() if value is not None}
+
+
+def file_read(state: ThreadState, call: Call) -> Observer:
+    """`GenerationConfig.from_dict`: which settings the file names, before defaults fill it up."""
+    outcome = yield None
+    given = call.argument(1, "config_dict")
+    made = outcome.result[0] if isinstance(outcome.result, tuple) else outcome.result
+    if made is not None and isinstance(given, dict):
+        read: list[tuple[Any, set[str]]] = state.recorder.notes.setdefault("settings_read", [])
+        read.append((made, set(given)))
+
+
+def _keys_read(run: Run) -> set[str]:
+    read: list[tuple[Any, set[str]]] = run.recorder.notes.get("settings_read", [])
+    own = run.model.generation_config
+    return next((keys for made, keys in reversed(read) if made is own), set())
 
 
 def _use(run: Run, config: Any, name: str) -> tuple[bool, str | None]:

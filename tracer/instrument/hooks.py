@@ -1,24 +1,22 @@
-"""Hooks that stay behind: a copied or pickled model takes along functions that do nothing."""
+"""Hooks that stay behind: a copied or pickled model takes along nothing of the lab."""
 
 from __future__ import annotations
 
+import contextlib
 import functools
+from collections.abc import Callable
 from typing import Any
 
 
 class InertInCopies(functools.partial[None]):
-    """A hook; its deep copy and its pickle are `inert`. Calling it costs next to nothing."""
+    """A hook; its deep copy and its pickle do nothing. Calling it costs next to nothing.
 
-    def __deepcopy__(self, memo: dict[int, Any]) -> Any:
-        return inert
+    The standard library's own do-nothing stands in for it, so that a model that was pickled while
+    a recording was on is read where the lab is not installed.
+    """
+
+    def __deepcopy__(self, memo: dict[int, Any]) -> Callable[..., None]:
+        return contextlib.nullcontext().__exit__
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return _make_inert, ()
-
-
-def inert(*args: Any, **kwargs: Any) -> None:
-    """What becomes of a hook in a copy of its model."""
-
-
-def _make_inert() -> Any:
-    return inert
+        return getattr, (contextlib.nullcontext(), "__exit__")

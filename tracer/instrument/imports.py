@@ -79,10 +79,14 @@ class _ImportFinder(importlib.abc.MetaPathFinder):
     @contextmanager
     def timed(self, name: str) -> Iterator[None]:
         """Time one module's execution, then bind the targets that waited for it."""
-        depth = self._depth
+        depth, boundary = self._depth, self._installer.boundary
         depth.level = getattr(depth, "level", 0) + 1
-        opened = self._open(name) if depth.level == 1 else None
-        depth.modules = 1 if depth.level == 1 else depth.modules + 1
+        opened = None
+        if depth.level == 1:
+            depth.modules = 0
+            with boundary("imports"):
+                opened = self._open(name)
+        depth.modules += 1
         status = "error"
         try:
             yield
@@ -91,8 +95,9 @@ class _ImportFinder(importlib.abc.MetaPathFinder):
             depth.level -= 1
             if opened is not None:
                 state, span = opened
-                state.close(span, status, summary={"modules": depth.modules})
-        with opened[0].own_time() if opened is not None else nullcontext():
+                with boundary("imports"):
+                    state.close(span, status, summary={"modules": depth.modules})
+        with boundary("imports"), opened[0].own_time() if opened is not None else nullcontext():
             self._installer.bind_imported(name, is_outermost=depth.level == 0)
 
     def _open(self, name: str) -> tuple[ThreadState, Span] | None:
@@ -102,13 +107,11 @@ class _ImportFinder(importlib.abc.MetaPathFinder):
             if recorder is None:
                 return None
             state = recorder.thread_state()
-        with state.recorder.guard("imports"):
-            span = state.open("spans", "import", name, function=name)
-            searched, started = getattr(self._depth, "search", ("", 0))
-            if searched == name:
-                span.start = started
-            return state, span
-        return None
+        span = state.open("spans", "import", name, function=name)
+        searched, started = getattr(self._depth, "search", ("", 0))
+        if searched == name:
+            span.start = started
+        return state, span
 
 
 @contextmanager

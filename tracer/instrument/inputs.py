@@ -66,11 +66,12 @@ def processor_call(state: ThreadState, call: Call) -> Observer:
     processor = call.args[0]
     span = _open(state, call)
     counter = _ModuleCounter()
+    given = _named(call.args[1:], call.kwargs, ("images", "text", "videos"))
+    given["text"] = _as_given(given["text"])
     outcome = yield None
     modules = counter.stop()
     if outcome.error is None:
         with state.own_work("encoding"), state.recorder.guard(call.target.name):
-            given = _named(call.args[1:], call.kwargs, ("images", "text", "videos"))
             encoding = _encoding(state, span, processor, given["text"], outcome.result)
             if encoding is not None:
                 _describe_images(state.recorder, encoding, processor, given, outcome.result)
@@ -82,6 +83,11 @@ def _named(args: tuple[Any, ...], kwargs: dict[str, Any], names: tuple[str, ...]
         name: args[place] if place < len(args) else kwargs.get(name)
         for place, name in enumerate(names)
     }
+
+
+def _as_given(text: Any) -> Any:
+    """The texts as they are now: a processor may write its placeholders into the user's list."""
+    return list(text) if isinstance(text, list) else text
 
 
 def _summary(span: Span, modules: int, result: Any) -> dict[str, Any]:
@@ -97,10 +103,10 @@ def tokenizer_call(state: ThreadState, call: Call) -> Observer:
     """A tokenizer: text into ids."""
     tokenizer = call.args[0]
     span = _open(state, call)
+    text = _as_given(call.argument(1, "text"))
     outcome = yield None
     if span.table == "calls" and outcome.error is None:
         with state.own_work("encoding"), state.recorder.guard(call.target.name):
-            text = call.argument(1, "text")
             _encoding(state, span, tokenizer, text, outcome.result)
     state.close(span, outcome.status)
 
@@ -159,7 +165,8 @@ def _describe_images(
         if pictures is None:
             continue
         taken = images.take(recorder, _flat(pictures), kind)
-        part = getattr(processor, f"{kind}_processor", None)
+        own = getattr(processor, f"{kind}_processor", None)
+        part = own or getattr(processor, "image_processor", None)  # once it took videos too
         if grids in result:
             _add_grids(taken, part, result[grids], result.get(values))
         seconds = result.get("second_per_grid_ts")
@@ -196,7 +203,11 @@ def _add_grids(taken: list[images.Image], part: Any, grids: Any, values: Any) ->
 
 
 def _edges(size: Any) -> str:
-    edges = {name: getattr(size, name, None) for name in ("shortest_edge", "longest_edge")}
+    """The limits of a size, which is a dict in some releases and an object in others."""
+    edges = {
+        name: size.get(name) if isinstance(size, dict) else getattr(size, name, None)
+        for name in ("shortest_edge", "longest_edge")
+    }
     return ", ".join(f"{name}={value}" for name, value in edges.items() if value is not None)
 
 

@@ -9,13 +9,14 @@ from __future__ import annotations
 import functools
 import importlib
 import inspect
+import os
 import sys
 import threading
 from collections.abc import Callable, Iterator
-from contextlib import ExitStack
+from contextlib import ExitStack, contextmanager
 from typing import Any, Final
 
-from tracer.instrument import imports, messages, patching
+from tracer.instrument import imports, messages, patching, reads
 from tracer.instrument.stages import Call, Observer, Outcome
 from tracer.instrument.targets import TARGETS, Target, Version
 from tracer.recorder import Recorder
@@ -58,8 +59,8 @@ class Observation:
             state.recorder_ns = before + recorder.clock() - started
         return self
 
-    def end(self, result: Any, error: BaseException | None) -> None:
-        """Run the observer to its end."""
+    def end(self, result: Any, error: BaseException | None) -> Any:
+        """Run the observer to its end; gives the result, or what it put in its place."""
         observer, self._observer = self._observer, None
         state = self._state
         recorder = state.recorder
@@ -69,10 +70,11 @@ class Observation:
         if self._reentry is not None:
             INSTALLER.inside.discard(self._reentry)
         if observer is None:
-            return
+            return result
+        outcome = Outcome(result, error)
         before, started = state.recorder_ns, recorder.clock()
         try:
-            observer.send(Outcome(result, error))
+            observer.send(outcome)
             observer.close()
         except StopIteration:
             pass
@@ -80,6 +82,7 @@ class Observation:
             recorder.failed(name, failure)
         finally:
             state.recorder_ns = before + recorder.clock() - started
+        return outcome.result
 
     def hold(self, reentry: tuple[str, int, int]) -> None:
         """Until the end, the same target on the same object is a call of `super()`."""
@@ -114,9 +117,29 @@ class Installer:
         with self._lock:
             if recorder not in self.recorders:
                 return
-            if len(self.recorders) == 1:
-                self._undo.close()
-            self.recorders.remove(recorder)
+            try:
+                if len(self.recorders) == 1:
+                    self._undo.close()
+                    self.inside.clear()
+            finally:
+                self.recorders.remove(recorder)
+                for identity, load in list(reads.JOBS.items()):
+                    if load.state.recorder is recorder:  # a load that an interrupt cut off
+                        del reads.JOBS[identity]
+
+    def forget(self) -> None:
+        """In a forked child: the recording goes on in the parent, here all of it is undone."""
+        self._lock = threading.RLock()  # another thread may have held it
+        recorders, self.recorders = self.recorders, []
+        for recorder in recorders:
+            recorder.abandon()
+            for handle in recorder.notes.get("handles", ()):
+                handle.remove()
+        self.inside.clear()
+        ACTIVE.clear()
+        reads.JOBS.clear()
+        placed, self._undo = self._undo, ExitStack()  # a wrapper that runs now is inert
+        placed.close()
 
     def _attach(self) -> None:
         for target in TARGETS:
@@ -138,25 +161,27 @@ class Installer:
             if not self.recorders:
                 return
             for target in _OF_MODULE.get(module, ()):
-                self._bind(target)
+                self._bind(target, is_whole=True)
             if is_outermost:
                 for target in TARGETS:
                     if target.every_subclass and target.module in sys.modules:
                         self._bind(target)
 
-    def _bind(self, target: Target) -> None:
+    def _bind(self, target: Target, is_whole: bool = False) -> None:
         if target.owner.startswith("transformers") and not target.is_for(release()):
             return
         for recorder in self.recorders[:1]:
             with recorder.guard(target.name):
-                self._place(target)
+                self._place(target, is_whole)
 
-    def _place(self, target: Target) -> None:
+    def _place(self, target: Target, is_whole: bool) -> None:
+        """Patch a target; `is_whole`: its module has run to its end, whatever its spec says."""
         module = sys.modules[target.module]
         class_name = target.owner.partition(":")[2]
         owner = getattr(module, class_name, None) if class_name else module
         if owner is None or not hasattr(owner, target.attribute):
-            if not getattr(getattr(module, "__spec__", None), "_initializing", False):
+            is_importing = getattr(getattr(module, "__spec__", None), "_initializing", False)
+            if is_whole or not is_importing:
                 self.fault(target.name, f"{target.owner} has no {target.attribute} in this version")
             return
         found = _named(target.observe)
@@ -165,7 +190,16 @@ class Installer:
             self.place(one, target.attribute, wrap)
 
     def _observing(self, target: Target, observe: Callable[..., Observer]) -> patching.Wrap:
-        return patching.observing(functools.partial(self._begin, target, observe))
+        begin = functools.partial(self._begin, target, observe)
+        failed = functools.partial(self.failed, target.name)
+        return patching.observing(begin, failed, tracing_test())
+
+    def observed(self, target: Target, function: Callable[..., Any]) -> Callable[..., Any]:
+        """A function whose calls are observed as those of a target are; nothing is placed."""
+        attached = self._undo
+        return self._observing(target, _named(target.observe))(
+            function, lambda: self._undo is attached
+        )
 
     def place(self, owner: Any, attribute: str, wrap: patching.Wrap) -> None:
         """Place one patch for as long as anything is recorded; again does nothing."""
@@ -173,14 +207,23 @@ class Installer:
         if key in self._placed:
             return
         attached = self._undo
+
         # A wrapper that a stranger kept must not wake up when a later recording attaches.
-        placed = patching.place(owner, attribute, wrap, lambda: self._undo is attached)
+        def is_on() -> bool:
+            return self._undo is attached
+
+        placed = patching.place(owner, attribute, wrap, is_on)
         self._placed[key] = placed
         self._undo.callback(self._take_away, placed)
 
     def _take_away(self, placed: patching.Placed) -> None:
-        if not patching.undo(placed):
-            name = f"{getattr(placed.owner, '__name__', placed.owner)}.{placed.attribute}"
+        name = f"{getattr(placed.owner, '__name__', placed.owner)}.{placed.attribute}"
+        try:
+            is_ours = patching.undo(placed)
+        except Exception as error:
+            self.fault(name, "taking the patch away failed and was tried again", error)
+            is_ours = patching.undo(placed)
+        if not is_ours:
             self.fault(name, "patched by somebody else meanwhile: theirs stays, ours is inert")
 
     def _begin(
@@ -196,6 +239,8 @@ class Installer:
             recorder = self.route(args)
             state = recorder.thread_state() if recorder else None
             self._tell_passed_over(recorder)
+        elif state is None and target.route == "job":
+            state = reads.job_state(args)
         if state is None or not state.recorder.is_live:
             return None
         if state.spans and state.spans[-1].stage == "recorder":
@@ -238,10 +283,23 @@ class Installer:
             return None
         return live[0] if live else None
 
-    def fault(self, target: str, reason: str) -> None:
+    def failed(self, name: str, error: Exception) -> None:
+        """The lab failed before it knew whose event it was; strict recordings raise it."""
+        for recorder in list(self.recorders):
+            recorder.failed(name, error)
+
+    @contextmanager
+    def boundary(self, name: str) -> Iterator[None]:
+        """The error boundary round work of no recording in particular."""
+        try:
+            yield
+        except Exception as error:
+            self.failed(name, error)
+
+    def fault(self, target: str, reason: str, error: Exception | None = None) -> None:
         """A fault that concerns every recording."""
         for recorder in self.recorders:
-            recorder.fault(target, reason)
+            recorder.fault(target, reason, error)
 
 
 def _knows(recorder: Recorder, thing: Any) -> bool:
@@ -261,7 +319,10 @@ def _named(name: str) -> Callable[..., Any]:
 
 
 def _owners(owner: Any, target: Target) -> Iterator[Any]:
-    yield owner
+    # Any class can be called; only one that says how, itself or through a base, has a `__call__`.
+    bases = owner.__mro__ if inspect.isclass(owner) else (owner,)
+    if any(target.attribute in vars(base) for base in bases):
+        yield owner
     if target.every_subclass and inspect.isclass(owner):
         waiting = list(owner.__subclasses__())
         while waiting:
@@ -269,6 +330,12 @@ def _owners(owner: Any, target: Target) -> Iterator[Any]:
             waiting.extend(heir.__subclasses__())
             if target.attribute in vars(heir):
                 yield heir
+
+
+def tracing_test() -> Callable[[], bool]:
+    """What tells whether torch.compile traces now; asked before anything that it can't trace."""
+    torch = sys.modules.get("torch")
+    return (lambda: False) if torch is None else torch.compiler.is_dynamo_compiling
 
 
 def release() -> Version:
@@ -279,3 +346,5 @@ def release() -> Version:
 
 
 INSTALLER: Final = Installer()
+if hasattr(os, "register_at_fork"):  # Windows forks nothing
+    os.register_at_fork(after_in_child=INSTALLER.forget)

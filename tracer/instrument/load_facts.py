@@ -12,7 +12,8 @@ from typing import Any
 
 from tracer import checkpoint
 from tracer.errors import CheckpointError
-from tracer.instrument import measure, placements
+from tracer.instrument import measure, placements, shard_facts
+from tracer.instrument.installer import release
 from tracer.instrument.reads import STORED_DTYPES, Load
 from tracer.instrument.targets import IGNORED_LOAD_ARGUMENTS
 from tracer.rows import shape_text
@@ -81,7 +82,7 @@ def _tell_model(load: Load, model: Any, named: list[placements.Named]) -> None:
         attention=getattr(config, "_attn_implementation", None),
         experts=getattr(config, "_experts_implementation", None),
         device_map=getattr(model, "hf_device_map", None),
-        tied=dict(getattr(model, "all_tied_weights_keys", None) or {}),
+        tied=placements.tied_names(load, model),
         parameters=sum(each.tensor.numel() for each in unique if each.kind == "parameter"),
         size_bytes=sum(measure.size_of(each.tensor) for each in unique),
         training=model.training,
@@ -121,10 +122,14 @@ def _tell_files(load: Load, folder: str) -> None:
     recorder = load.state.recorder
     resolved = recorder.notes.get("resolved", set())
     opened = {os.path.realpath(path): path for path in load.files}
+    # Generation 4 never opens a file whose tensors all stay in it.
+    named = opened | {
+        os.path.realpath(path): path for path in load.headers if path not in load.files
+    }
     filesystem = checkpoint.filesystem_of(folder)
     for file in checkpoint.list_files(folder):
         path = os.path.realpath(Path(folder) / file.path)
-        header = load.headers.get(opened.get(path, ""))
+        header = load.headers.get(named.get(path, ""))
         read = path in opened or path in resolved
         recorder.add_fact(
             "files",
@@ -139,10 +144,16 @@ def _tell_files(load: Load, folder: str) -> None:
             tensors=len(header.tensors) if header else None,
             metadata=header.metadata if header else None,
             read=read,
-            why_not=None if read else "no call of the recording asked for it",
+            why_not=None if read else _why_not(header),
             filesystem=filesystem,
             access=_access(opened.get(path)),
         )
+
+
+def _why_not(header: checkpoint.Header | None) -> str:
+    if header is None:
+        return "no call of the recording asked for it"
+    return "its tensors all stay in it, offloaded to the disk"
 
 
 def _index(load: Load, folder: str) -> dict[str, str] | None:
@@ -175,7 +186,7 @@ def _tell_tensors(load: Load, folder: str) -> None:
             fate=[fate for fate, _ in fates],
             because=[because for _, because in fates],
         )
-    if index is not None:
+    if index is not None and load.headers:
         named = {key for header in load.headers.values() for key in header.tensors}
         lost = sorted(set(index) - named)
         if lost:
@@ -183,6 +194,8 @@ def _tell_tensors(load: Load, folder: str) -> None:
 
 
 def _fate(load: Load, key: str, path: str) -> tuple[str, str]:
+    if load.shards is not None:
+        return shard_facts.fate(load, load.shards, key, path)
     plan = load.plans.get(key)
     if load.file_of.get(key) != path:
         return "discarded", f"{Path(load.file_of[key]).name} holds the same name and was read later"
@@ -206,7 +219,7 @@ def _tell_settings(load: Load, model: Any) -> None:
     asked = dict(load.arguments)
     if "torch_dtype" in asked:
         asked.setdefault("dtype", asked["torch_dtype"])
-    ignored = IGNORED_LOAD_ARGUMENTS[5]
+    ignored = next(names for since, names in IGNORED_LOAD_ARGUMENTS if release() >= since)
     for name in [*effective, *(key for key in asked if key not in effective)]:
         dropped = name in ignored
         given = name in asked

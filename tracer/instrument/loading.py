@@ -8,14 +8,22 @@ from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Iterable
+from collections.abc import Generator, Iterable
 from pathlib import Path
 from typing import Any
 
 from tracer import checkpoint
 from tracer.errors import CheckpointError
-from tracer.instrument import load_facts, measure, modules, placements, reads, verification
-from tracer.instrument.stages import Call, Observer, open_call, open_span
+from tracer.instrument import (
+    load_facts,
+    measure,
+    modules,
+    placements,
+    reads,
+    shard_rows,
+    verification,
+)
+from tracer.instrument.stages import Arguments, Call, Observer, Outcome, open_call, open_span
 from tracer.recorder import Recorder
 from tracer.spans import ThreadState
 
@@ -73,6 +81,7 @@ def model_call(state: ThreadState, call: Call) -> Observer:
     model = outcome.result[0] if isinstance(outcome.result, tuple) else outcome.result
     with state.own_work("facts of the load"):
         reads.write_reads(load, is_over=True)
+        shard_rows.write(load, is_over=True)
         sample_memory(state, "tensor_load", "after the load")
         if outcome.error is None:
             load.model = recorder.models.of(model)
@@ -176,29 +185,33 @@ def init_context(state: ThreadState, call: Call) -> Observer:
 
 def built(state: ThreadState, call: Call) -> Observer:
     """`_get_dtype_plan`: the first question asked of the built model, still without values."""
-    load, model = state.load, call.args[0]
+    end_build(state, call.args[0])
+    yield None
+
+
+def end_build(state: ThreadState, model: Any) -> None:
+    """The class has built its model; before any weight, what it has is told."""
+    load = state.load
     if load is not None and load.build_span is not None:
         state.close(load.build_span, summary={"modules": sum(1 for _ in model.modules())})
         load.build_span = None
         with state.own_work("parameters on meta"):
             load.model = state.recorder.models.of(model)
             load_facts.tell_meta(load, model)
-    yield None
 
 
-def opened_file(state: ThreadState, call: Call) -> Observer:
+def opened_file(state: ThreadState, call: Call) -> Generator[Arguments | None, Outcome, Outcome]:
     """`safe_open`: a checkpoint file is opened, its header parsed; no weight is read."""
     path = str(call.argument(0, "filename"))
     span = open_span(state, call, Path(path).name)
     outcome = yield None
     state.close(span, outcome.status, summary={"backend": call.kwargs.get("backend")})
     load = state.load
-    if load is None:
-        return
-    if path not in load.files:
+    if load is not None and path not in load.files:
         load.files.append(path)
-    if outcome.error is not None and path.endswith(".safetensors"):
+    if load is not None and outcome.error is not None and path.endswith(".safetensors"):
         _name_the_cause(state.recorder, path)
+    return outcome
 
 
 def _name_the_cause(recorder: Recorder, path: str) -> None:
@@ -214,7 +227,7 @@ def weights(state: ThreadState, call: Call) -> Observer:
     state_dict = call.argument(1, "state_dict")
     if load is not None:
         with state.own_work("headers of the checkpoint"):
-            _read_headers(load)
+            read_headers(load, load.files)
             _note_given(load, state_dict)
             for key, tensor in state_dict.items():
                 load.keys[id(tensor)] = key
@@ -240,8 +253,9 @@ def weights(state: ThreadState, call: Call) -> Observer:
     sample_memory(state, "tensor_load", "after the weights")
 
 
-def _read_headers(load: reads.Load) -> None:
-    for path in load.files:
+def read_headers(load: reads.Load, files: Iterable[str]) -> None:
+    """Headers of safetensors files, for shapes, places and fates of what is in them."""
+    for path in files:
         if not path.endswith(".safetensors"):
             continue
         try:

@@ -30,11 +30,12 @@ class _MessageHandler(logging.Handler):
 
 
 def _write(installer: Installer, level: str, source: str, text: Any) -> None:
-    recorder = installer.route()
-    if recorder is None:
-        return
-    with recorder.guard("messages"):
-        recorder.add_point("messages", "recorder", source, level=level, source=source, text=text())
+    with installer.boundary("messages"):
+        recorder = installer.route()
+        if recorder is not None:
+            recorder.add_point(
+                "messages", "recorder", source, level=level, source=source, text=text()
+            )
 
 
 @contextmanager
@@ -44,13 +45,17 @@ def listening(installer: Installer) -> Iterator[None]:
     for name in _LOGGERS:
         logging.getLogger(name).addHandler(handler)
 
+    def failed(error: Exception) -> None:
+        installer.failed("messages", error)
+
     def warned(_: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
         message = args[0] if args else kwargs.get("message")
         place = f"{relative_path(args[2])}:{args[3]}" if len(args) > 3 else "warnings"
         category = args[1].__name__ if len(args) > 1 else "Warning"
         _write(installer, "warning", place, lambda: f"{category}: {message}")
 
-    placed = patching.place(warnings, "showwarning", patching.observing(warned), lambda: True)
+    wrap = patching.observing(warned, failed)
+    placed = patching.place(warnings, "showwarning", wrap, lambda: True)
     try:
         yield
     finally:

@@ -12,37 +12,49 @@ import threading
 from collections.abc import Callable, Iterator
 from typing import Any, Final
 
-from tracer.instrument import measure, vision
+from tracer.instrument import loops, measure, vision
 from tracer.instrument.hooks import InertInCopies
-from tracer.instrument.installer import INSTALLER
+from tracer.instrument.installer import INSTALLER, tracing_test
 from tracer.instrument.patching import IsOn, Wrap
 from tracer.instrument.stages import Call, Observer, open_call
-from tracer.instrument.targets import ROPE_INDEX_METHOD, ROTARY_FUNCTIONS
+from tracer.instrument.targets import ROPE_INDEX_METHOD, ROTARY_FUNCTIONS, TARGETS
 from tracer.recorder import Recorder
 from tracer.rows import ModuleSlot, Signature, as_json
 from tracer.spans import ACTIVE, ThreadState
 
 Hook = Callable[..., None]
 _MODEL_CLASS: Final = "PreTrainedModel"
+_MEETING: Final = threading.RLock()
+_UNSEEN: Final = "modules inside a compiled forward are not seen"
+_FORWARD: Final = next(one for one in TARGETS if one.observe == "modules.forward_call")
 
 
 def meet(recorder: Recorder, model: Any) -> None:
     """Hook a model for this recording, once; it may have been made before the recording began."""
+    with _MEETING:  # another thread's forward waits until all hooks are there
+        _meet(recorder, model)
+
+
+def _meet(recorder: Recorder, model: Any) -> None:
     met: set[str] = recorder.notes.setdefault("met", set())
     name = recorder.models.of(model)
+    if is_compiled(model):  # perhaps only since it was met
+        recorder.fault(name, f"the model is compiled: {_UNSEEN}")
     if name in met:
         return
     met.add(name)
     _count_rotations(model)
-    if is_compiled(model):
-        recorder.fault(name, "the model is compiled: its modules can't be hooked")
-        return
     handles: list[Any] = recorder.notes.setdefault("handles", [])
     if not handles:
         recorder.at_end.append(lambda: _remove(handles))
+    if is_compiled(model):
+        return
     vision.watch(recorder, model, handles)
     for path, module in selected(model, recorder.options.detail, recorder.options.layers):
-        handles.extend(hook_module(recorder, name, path, module))
+        if is_compiled(module):
+            recorder.fault(f"{name} {path}", f"it is compiled: {_UNSEEN}")
+        else:
+            handles.extend(hook_module(recorder, name, path, module))
 
 
 def is_compiled(model: Any) -> bool:
@@ -131,8 +143,11 @@ def _hot_hooks(recorder: Recorder, slot: int) -> tuple[Hook, Hook]:
     clock, next_seq = recorder.clock, recorder.next_seq
     known: dict[Any, int] = {}
     keep_values = recorder.options.values
+    is_traced = tracing_test()
 
     def enter(module: Any, args: tuple[Any, ...]) -> None:
+        if is_traced():
+            return
         state = listening(ident())
         if state is None:
             return
@@ -141,6 +156,8 @@ def _hot_hooks(recorder: Recorder, slot: int) -> tuple[Hook, Hook]:
         state.top = seq
 
     def leave(module: Any, args: tuple[Any, ...], kwargs: dict[str, Any], output: Any) -> None:
+        if is_traced():
+            return
         end = clock()
         state = listening(ident())
         if state is None or not state.frames:
@@ -167,7 +184,7 @@ def _hot_hooks(recorder: Recorder, slot: int) -> tuple[Hook, Hook]:
             if signature is None:
                 signature = known[key] = _describe(recorder, given, made, output)
             state.rows.extend((seq, parent, state.context, start, end - start, slot, signature))
-            if keep_values and made is not None:
+            if keep_values and made is not None and not made.is_meta:
                 state.values[seq] = _statistics(made)
         except Exception as error:  # a hook that raises would abort the user's forward
             recorder.fault("module hook", f"the recorder failed: {error!r}", error)
@@ -247,9 +264,13 @@ def _count_rotations(model: Any) -> None:
 
 
 def _counter(what: str) -> Wrap:
+    is_traced = tracing_test()
+
     def wrap(original: Callable[..., Any], is_on: IsOn) -> Callable[..., Any]:
         @functools.wraps(original)
         def counted(*args: Any, **kwargs: Any) -> Any:
+            if is_traced():
+                return original(*args, **kwargs)
             state = ACTIVE.get(threading.get_ident())
             if state is not None and is_on():
                 state.counts[what] = state.counts.get(what, 0) + 1
@@ -272,6 +293,12 @@ def forward_call(state: ThreadState, call: Call) -> Observer:
     if state.spans or state.frames:
         yield None
         return
+    yield from _user_forward(state, call, model)
+
+
+def _user_forward(
+    state: ThreadState, call: Call, model: Any, *, compiled: bool | None = None
+) -> Observer:
     recorder = state.recorder
     meet(recorder, model)
     span = open_call(
@@ -281,10 +308,43 @@ def forward_call(state: ThreadState, call: Call) -> Observer:
         "forward",
         model=recorder.models.of(model),
         grad_mode=grad_mode(),
+        compiled=is_compiled(model) if compiled is None else compiled,
     )
+    step = None
+    with recorder.guard("steps"):
+        step = loops.begin(state, call, model, span)
     outcome = yield None
+    if step is not None:
+        loops.end(state, step, outcome)
     state.close(span, outcome.status)
     recorder.flush_if_due(state)
+
+
+def compiled_by_generate(state: ThreadState, call: Call) -> Observer:
+    """`get_compiled_call`: what it gives is called in place of the model, past every wrapper."""
+    model, run = call.args[0], state.run
+    outcome = yield None
+    if outcome.error is not None or run is None or model is not run.model:
+        return
+    run.is_compiled = True
+    run.span.columns["compiled"] = True
+    state.recorder.fault(run.name, f"generate() runs it compiled: {_UNSEEN}")
+    compiled = outcome.result
+
+    def as_a_call(_: Any, *args: Any, **kwargs: Any) -> Any:
+        return compiled(*args, **kwargs)
+
+    outcome.result = functools.partial(INSTALLER.observed(_FORWARD, as_a_call), model)
+
+
+def compiled_by_the_user(state: ThreadState, call: Call) -> Observer:
+    """A module that `torch.compile` gave: what happens in it is traced past every wrapper."""
+    module = call.args[0]._orig_mod
+    state.recorder.fault(type(module).__name__, f"it runs compiled: {_UNSEEN}")
+    if state.spans or state.frames or not _is_model(module):
+        yield None
+        return
+    yield from _user_forward(state, call, module, compiled=True)
 
 
 def grad_mode() -> str:

@@ -8,7 +8,9 @@ from __future__ import annotations
 
 import dataclasses
 import functools
+import weakref
 from collections.abc import Callable
+from types import FunctionType
 from typing import Any, Final, Protocol
 
 _ABSENT: Final = object()
@@ -20,8 +22,8 @@ class Observation(Protocol):
     args: tuple[Any, ...]
     kwargs: dict[str, Any]
 
-    def end(self, result: Any, error: BaseException | None) -> None:
-        """The call returned `result` or raised `error`."""
+    def end(self, result: Any, error: BaseException | None) -> Any:
+        """The call returned `result` or raised `error`; gives what the caller gets."""
 
 
 Begin = Callable[[Callable[..., Any], tuple[Any, ...], dict[str, Any]], Observation | None]
@@ -44,15 +46,33 @@ IsOn = Callable[[], bool]
 Wrap = Callable[[Callable[..., Any], IsOn], Callable[..., Any]]
 """Makes the function that stands in for the original one."""
 
+_STAND_INS: Final[weakref.WeakKeyDictionary[Any, tuple[Any, IsOn]]] = weakref.WeakKeyDictionary()
+"""Each function that we put in place, to the raw attribute that it stands in for."""
 
-def observing(begin: Begin) -> Wrap:
-    """Stand-ins that do what the original does and tell `begin` about each call."""
+
+def _never() -> bool:
+    return False
+
+
+def observing(begin: Begin, failed: Callable[[Exception], None], is_traced: IsOn = _never) -> Wrap:
+    """Stand-ins that do what the original does and tell `begin` about each call.
+
+    What goes wrong in `begin` goes to `failed`, and the call goes on unobserved. `is_traced` is
+    asked first: while a compiler traces through a stand-in, it is the original and nothing else.
+    """
 
     def wrap(original: Callable[..., Any], is_on: IsOn) -> Callable[..., Any]:
         # `functools.wraps` matters: generate() inspects signatures to decide what it passes.
         @functools.wraps(original)
         def wrapper(*args: Any, **kwargs: Any) -> Any:
-            observation = begin(original, args, kwargs) if is_on() else None
+            if is_traced():
+                return original(*args, **kwargs)
+            observation = None
+            try:
+                if is_on():
+                    observation = begin(original, args, kwargs)
+            except Exception as error:
+                failed(error)
             if observation is None:
                 return original(*args, **kwargs)
             try:
@@ -60,7 +80,10 @@ def observing(begin: Begin) -> Wrap:
             except BaseException as error:
                 observation.end(None, error)
                 raise
-            observation.end(result, None)
+            try:
+                result = observation.end(result, None)
+            except Exception as error:
+                failed(error)
             return result
 
         return wrapper
@@ -74,15 +97,52 @@ def place(owner: Any, attribute: str, wrap: Wrap, is_on: IsOn) -> Placed:
     Raises:
         AttributeError: neither the owner nor a base class has it.
     """
-    before = vars(owner).get(attribute, _ABSENT)
-    raw = before if before is not _ABSENT else _inherited(owner, attribute)
-    ours: Any
-    if isinstance(raw, classmethod | staticmethod):
-        ours = type(raw)(wrap(raw.__func__, is_on))
-    else:
-        ours = wrap(raw, is_on)
+    before = _without_stale(vars(owner).get(attribute, _ABSENT))
+    raw = before if before is not _ABSENT else _without_stale(_inherited(owner, attribute))
+    ours = _stand_in(owner, raw, lambda original: wrap(original, is_on))
+    _STAND_INS[_function(ours)] = raw, is_on
     setattr(owner, attribute, ours)
     return Placed(owner, attribute, before, ours)
+
+
+def _stand_in(owner: Any, raw: Any, wrapped: Callable[[Any], Callable[..., Any]]) -> Any:
+    """What takes the place of a raw attribute: called, and bound to an object, as that is."""
+    kind = type(raw)  # wrapt's wrappers pretend to `isinstance` that they are what they wrap
+    if kind in (classmethod, staticmethod):
+        return kind(wrapped(raw.__func__))
+    if kind is FunctionType or not isinstance(owner, type):
+        return wrapped(raw)
+    if not hasattr(kind, "__get__"):  # a partial, say: called without the object
+        return staticmethod(wrapped(raw))
+    if isinstance(raw, staticmethod):
+        return staticmethod(wrapped(raw.__get__(None, owner)))
+    if isinstance(raw, classmethod):
+        return classmethod(wrapped(_binding(raw, lambda to: raw.__get__(None, to))))
+    return wrapped(_binding(raw, lambda to: raw.__get__(to, type(to))))
+
+
+def _binding(raw: Any, bound: Callable[[Any], Callable[..., Any]]) -> Callable[..., Any]:
+    """A stranger's wrapper as a function that binds it first: it may ask what it is bound to."""
+
+    @functools.wraps(raw)
+    def original(to: Any, *args: Any, **kwargs: Any) -> Any:
+        return bound(to)(*args, **kwargs)
+
+    return original
+
+
+def _function(raw: Any) -> Any:
+    return raw.__func__ if type(raw) in (classmethod, staticmethod) else raw
+
+
+def _without_stale(raw: Any) -> Any:
+    """What a stranger put back after its session's end is inert: take it off."""
+    while type(function := _function(raw)) is FunctionType:
+        below, is_on = _STAND_INS.get(function, (None, _never))
+        if below is None or is_on():
+            break
+        raw = below
+    return raw
 
 
 def _inherited(owner: Any, attribute: str) -> Any:
@@ -99,7 +159,8 @@ def undo(placed: Placed) -> bool:
         False when a stranger had replaced it meanwhile: theirs stays, ours under it is inert.
     """
     current = vars(placed.owner).get(placed.attribute, _ABSENT)
-    if current is not placed.ours:
+    # Who saved a class method by name and put it back made a new descriptor of the same function.
+    if _function(current) is not _function(placed.ours):
         return current is placed.before
     if placed.before is _ABSENT:
         delattr(placed.owner, placed.attribute)

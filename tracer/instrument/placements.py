@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any, Final, NamedTuple
 
-from tracer.instrument import measure
+from tracer.instrument import measure, shard_facts
 from tracer.instrument.reads import STORED_DTYPES, Load, ParamTimes, Plan
 from tracer.rows import shape_text
 
@@ -74,17 +74,31 @@ def describe(load: Load, model: Any, named: list[Named]) -> None:
     sources: dict[str, list[str]] = {}
     for key, plan in load.plans.items():
         sources.setdefault(plan.param, []).append(key)
-    tied = dict(getattr(model, "all_tied_weights_keys", None) or {})
+    tied = tied_names(load, model)
     tensors = {each.name: each.tensor for each in named} if tied else {}
     for each in named:
         name = each.name
         keys = sources.get(name, [])
         tied_to = tensors.get(tied.get(name, ""))
-        origin, because = _origin(load, name, each.tensor, tied_to, each.persistent)
+        if load.shards is None:
+            origin, because = _origin(load, name, each.tensor, tied_to, each.persistent)
+        else:
+            residence = _residence(each.module, each.tensor)
+            origin, because = shard_facts.origin(
+                load, load.shards, name, each.persistent, residence
+            )
+            keys = [] if origin == "tied" else keys
         if origin == "checkpoint" and keys and load.plans[keys[0]].operations:
             origin, because = "converted", f"{len(keys)} tensors of the file went into it"
         given = keys or ([tied[name]] if origin == "tied" else [])
         load.placement_rows.append(_row(load, each, keys, origin, because, given))
+
+
+def tied_names(load: Load, model: Any) -> dict[str, str]:
+    """Each tied name, to the one whose values it shares."""
+    if load.shards is not None:
+        return load.shards.tied
+    return dict(getattr(model, "all_tied_weights_keys", None) or {})
 
 
 def _row(

@@ -4,10 +4,15 @@ from __future__ import annotations
 
 import dataclasses
 import re
+from collections.abc import Callable, Sequence
 from typing import Any, Final
 
 from tracer.instrument.stages import Call, Observer, open_call, open_span
-from tracer.spans import ThreadState
+from tracer.recorder import Guard
+from tracer.spans import Span, ThreadState
+
+Render = Callable[[list[Any]], str]
+"""Renders one conversation once more, with what the call gave besides it."""
 
 _MARK: Final = re.compile("\ue000(\\d+)\ue001")
 
@@ -33,11 +38,63 @@ class Prompt:
 
 def template(state: ThreadState, call: Call) -> Observer:
     """`apply_chat_template` of a processor or tokenizer; prompts are told as they are rendered."""
-    owner = call.args[0]
-    span = open_call(state, call, f"{type(owner).__name__}.{call.target.attribute}", "template")
-    state.recorder.notes["template_origin"] = _template_origin(owner, call.kwargs)
+    span = _open(state, call)
     outcome = yield None
     state.close(span, outcome.status)
+
+
+def _open(state: ThreadState, call: Call) -> Span:
+    """A call; a span inside a processor's, whose own call knows where the template came from."""
+    owner = call.args[0]
+    name = f"{type(owner).__name__}.{call.target.attribute}"
+    if any(span.stage == call.target.stage for span in state.spans):
+        return open_span(state, call, name)
+    state.recorder.notes["template_origin"] = _template_origin(owner, call.kwargs)
+    return open_call(state, call, name, call.target.stage)
+
+
+def tokenizer_template(state: ThreadState, call: Call) -> Observer:
+    """`apply_chat_template` of a tokenizer that renders in its own body, before it tokenizes.
+
+    The text is what it gives; where it gives ids, what it gives when asked for the text first,
+    since the ids are credited to their authors as they are made.
+    """
+    span = _open(state, call)
+    conversations = _conversations(call.argument(1, "conversation"))
+
+    def render(messages: list[Any]) -> str:
+        as_text = {**call.kwargs, "tokenize": False, "return_dict": False}
+        as_text.pop("conversation", None)
+        as_text.pop("return_assistant_tokens_mask", None)
+        text: str = call.function(call.args[0], messages, *call.args[2:7], **as_text)
+        return text
+
+    gives_ids = call.argument(7, "tokenize") is not False
+    if gives_ids:
+        # What the template refuses, the library's own call refuses next, with its own words.
+        texts = []
+        with state.own_work("prompt as text"), Guard(state.recorder, span.name, is_quiet=True):
+            texts = [render(one) for one in conversations]
+        _tell_own(state, call, conversations, texts, render)
+    outcome = yield None
+    if not gives_ids and outcome.error is None:
+        texts = [outcome.result] if isinstance(outcome.result, str) else outcome.result
+        _tell_own(state, call, conversations, texts, render)
+    state.close(span, outcome.status)
+
+
+def _tell_own(
+    state: ThreadState, call: Call, conversations: list[Any], texts: list[str], render: Render
+) -> None:
+    if texts:
+        with state.own_work("segments of the prompt"), state.recorder.guard(call.target.name):
+            _tell(state, conversations, texts, render)
+
+
+def _conversations(given: Any) -> list[Any]:
+    """A list of conversations, of one or of many, as the library tells them apart."""
+    is_batch = bool(given) and isinstance(given[0], list | tuple)
+    return list(given) if is_batch else [given]
 
 
 def rendered(state: ThreadState, call: Call) -> Observer:
@@ -47,14 +104,24 @@ def rendered(state: ThreadState, call: Call) -> Observer:
     state.close(span, outcome.status)
     conversations = call.argument(0, "conversations")
     if outcome.error is None and conversations is not None:
-        with state.own_work("segments of the prompt"), state.recorder.guard(call.target.name):
-            _tell(state, call, conversations, outcome.result[0])
+        _tell_own(state, call, conversations, outcome.result[0], _render_of(call))
 
 
-def _tell(state: ThreadState, call: Call, conversations: list[Any], texts: list[str]) -> None:
+def _render_of(call: Call) -> Render:
+    def render(messages: list[Any]) -> str:
+        arguments = {**call.kwargs, "conversations": [messages]}
+        text: str = call.function(*call.args[1:], **arguments)[0][0]
+        return text
+
+    return render
+
+
+def _tell(
+    state: ThreadState, conversations: Sequence[Any], texts: Sequence[str], render: Render
+) -> None:
     recorder = state.recorder
     for row, (messages, text) in enumerate(zip(conversations, texts, strict=True)):
-        segments = _split_by_marks(call, messages, text) or split(text, messages)
+        segments = _split_by_marks(render, messages, text) or split(text, messages)
         prompt = Prompt(text, segments)
         recorder.notes.setdefault("prompts", {})[text] = prompt
         recorder.add_fact(
@@ -105,7 +172,9 @@ def split(text: str, messages: list[dict[str, Any]]) -> list[Segment]:
     return segments
 
 
-def _split_by_marks(call: Call, messages: list[dict[str, Any]], text: str) -> list[Segment] | None:
+def _split_by_marks(
+    render: Render, messages: list[dict[str, Any]], text: str
+) -> list[Segment] | None:
     """The template rendered once more with marks in place of the words: exact, or None.
 
     Words that stand elsewhere in the prompt too can't mislead it. None where the marks put back
@@ -113,8 +182,7 @@ def _split_by_marks(call: Call, messages: list[dict[str, Any]], text: str) -> li
     """
     words: list[tuple[int, str]] = []
     marked = [_with_marks(message, number, words) for number, message in enumerate(messages)]
-    arguments = {**call.kwargs, "conversations": [marked]}
-    pieces = _MARK.split(call.function(*call.args[1:], **arguments)[0][0])
+    pieces = _MARK.split(render(marked))
     segments: list[Segment] = []
     cursor = 0
     for place, piece in enumerate(pieces):

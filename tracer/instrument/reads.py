@@ -14,7 +14,7 @@ import os
 import sys
 import threading
 from collections.abc import Callable
-from typing import Any, Final, NamedTuple
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from tracer.checkpoint import Header
 from tracer.instrument import measure
@@ -23,11 +23,14 @@ from tracer.instrument.stages import Outcome
 from tracer.rows import shape_text
 from tracer.spans import ACTIVE, ThreadState
 
+if TYPE_CHECKING:
+    from tracer.instrument.shard_reads import Shards
+
 JOBS: dict[int, Load] = {}
-"""Identity of a slice or tensor that a load will read, to that load."""
+"""Identity of what a load gives its worker threads (a slice, a tensor, a shard), to that load."""
 
 _RSS_EVERY_NS = 20_000_000
-_BATCH = 512
+BATCH = 512
 
 
 @dataclasses.dataclass(slots=True)
@@ -80,6 +83,7 @@ class Load:
     last_wait: tuple[int, int] = (-1, -1)
     read_source: str | None = None
     read_stack: str | None = None
+    shards: Shards | None = None  # of generation 4 only, which reads shard by shard
 
     def times_of(self, param: str) -> ParamTimes:
         """The times of a parameter, made on first use."""
@@ -87,6 +91,16 @@ class Load:
         if times is None:
             times = self.times[param] = ParamTimes()
         return times
+
+
+def job_state(args: tuple[Any, ...]) -> ThreadState | None:
+    """State of a worker thread that takes up a job of a load: its spans lie below the load's."""
+    load = JOBS.get(id(args[0])) if args else None
+    if load is None or not load.state.recorder.is_live:
+        return None
+    state = load.state.recorder.thread_state()
+    state.load, state.call, state.top = load, load.call, load.weights_seq
+    return state
 
 
 class Seen(NamedTuple):
@@ -103,7 +117,7 @@ class Seen(NamedTuple):
         return self.args[place] if len(self.args) > place else self.kwargs.get(name)
 
 
-def _told(note: Callable[[Load, Seen], None]) -> Callable[[str], Wrap]:
+def told(note: Callable[[Load, Seen], None]) -> Callable[[str], Wrap]:
     """Wrappers for a target that tell `note` of each call of this thread's load that returned."""
 
     def for_target(name: str) -> Wrap:
@@ -153,7 +167,7 @@ class _TimedSlice:
         return getattr(self._inner, name)
 
 
-@_told
+@told
 def submitted(load: Load, seen: Seen) -> None:
     """`spawn_materialize`: the moment a read is handed to the pool."""
     load.submitted[id(seen.argument(1, "tensor"))] = seen.start
@@ -228,8 +242,8 @@ class _Read:
                     "ok" if error is None else Outcome(None, error).status,
                     None if tensor is None else tensor.dtype,
                     None if tensor is None else tensor.device,
-                    self._resident(end),
-                    *self._faults(),
+                    resident_now(load, end),
+                    *faults_since(self.faults),
                 )
             )
             if error is None:
@@ -237,18 +251,21 @@ class _Read:
         except Exception as failure:
             recorder.failed(name, failure)
 
-    def _resident(self, now: int) -> int | None:
-        """Resident memory, asked for now and then only: it is read from a file."""
-        if now - self.load.last_rss_ns < _RSS_EVERY_NS:
-            return None
-        self.load.last_rss_ns = now
-        return measure.resident_bytes()
 
-    def _faults(self) -> tuple[int | None, int | None]:
-        after = measure.thread_faults()
-        if self.faults is None or after is None:
-            return None, None
-        return after[0] - self.faults[0], after[1] - self.faults[1]
+def resident_now(load: Load, now: int) -> int | None:
+    """Resident memory, asked for now and then only: it is read from a file."""
+    if now - load.last_rss_ns < _RSS_EVERY_NS:
+        return None
+    load.last_rss_ns = now
+    return measure.resident_bytes()
+
+
+def faults_since(before: tuple[int, int] | None) -> tuple[int | None, int | None]:
+    """This thread's minor and major page faults since then."""
+    after = measure.thread_faults()
+    if before is None or after is None:
+        return None, None
+    return after[0] - before[0], after[1] - before[1]
 
 
 STORED_DTYPES = {
@@ -259,7 +276,7 @@ STORED_DTYPES = {
 """dtype names of the safetensors format, as torch calls them."""
 
 
-@_told
+@told
 def planned(load: Load, seen: Seen) -> None:
     """`WeightTransform.add_tensor`: the library says which parameter a tensor is for."""
     transform, param, key, pattern = seen.args[:4]
@@ -269,13 +286,13 @@ def planned(load: Load, seen: Seen) -> None:
     load.plans[key] = Plan(param, pattern if pattern != key else None, rule, operations)
 
 
-@_told
+@told
 def waited(load: Load, seen: Seen) -> None:
     """`materialize_tensors`: the loading thread waits for the workers."""
     load.last_wait = seen.start, seen.end
 
 
-@_told
+@told
 def converted(load: Load, seen: Seen) -> None:
     """`convert`: wait and conversion together; the wait is taken out."""
     began, ended = load.last_wait
@@ -285,7 +302,7 @@ def converted(load: Load, seen: Seen) -> None:
     times.convert_ns = (times.convert_ns or 0) + seen.end - seen.start - wait
 
 
-@_told
+@told
 def placed(load: Load, seen: Seen) -> None:
     """`set_param_for_module`: a finished tensor becomes a parameter."""
     param = seen.argument(1, "target_name")
@@ -295,12 +312,12 @@ def placed(load: Load, seen: Seen) -> None:
     odd = getattr(seen.argument(3, "loading_info"), "mismatched_keys", ())
     if not odd or all(entry[0] != param for entry in odd):
         load.placed.add(param)
-    if len(load.reads) >= _BATCH:
+    if len(load.reads) >= BATCH:
         write_reads(load, is_over=False)
         load.state.recorder.flush_if_due(load.state)
 
 
-@_told
+@told
 def offloaded(load: Load, seen: Seen) -> None:
     """`offload_and_maybe_resave_param`: a parameter stays on disk, in its file or a new one."""
     load.placed.add(seen.argument(0, "target_name"))
@@ -318,7 +335,7 @@ def write_reads(load: Load, is_over: bool) -> None:
         else:
             load.reads.append(one)
     cells = [_read_cells(load, *each) for each in ready]
-    columns = dict(zip(_READ_COLUMNS, map(list, zip(*cells, strict=True)), strict=False))
+    columns = dict(zip(READ_COLUMNS, map(list, zip(*cells, strict=True)), strict=False))
     load.state.recorder.add_rows(
         "tensor_loads",
         len(cells),
@@ -332,7 +349,7 @@ def write_reads(load: Load, is_over: bool) -> None:
     )
 
 
-_READ_COLUMNS: Final = (
+READ_COLUMNS: Final = (
     "seq", "name", "start_ns", "duration_ns", "thread", "status", "key", "param", "file",
     "stored_dtype", "loaded_dtype", "shape", "size_bytes", "queue_ns", "read_ns", "cast_ns",
     "mapped", "discarded", "device", "worker", "rss_bytes", "minor_faults", "major_faults",
@@ -342,7 +359,7 @@ _READ_COLUMNS: Final = (
 def _read_cells(
     load: Load, one: tuple[Any, ...], plan: Plan | None, discarded: bool
 ) -> tuple[Any, ...]:
-    """Cells of `_READ_COLUMNS`."""
+    """Cells of `READ_COLUMNS`."""
     seq, key, start, end, read_at, source, worker, status, dtype, device, *memory = one
     # Looked up now: a worker may be done before the loading thread comes to note the hour.
     submitted_at = load.submitted.get(source, start)

@@ -30,11 +30,13 @@ class Step:
     own_ns: int = 0
     forward_start: int = 0
     in_forward: bool = False
+    is_fed: bool = False
     processors_end: int | None = None
     row: Row | None = None
     positions: Any = None
     seen_before: Any = None
     seen_after: Any = None
+    fed_at: Any = None  # first and last index in the sequence, where the library says so
     chose: bool = False
     scores: choices.Scores = dataclasses.field(default_factory=choices.Scores)
     rotary_rows: int = 0
@@ -71,10 +73,12 @@ class Run:
         self.first_positions: list[list[list[int]]] | None = None
         self.observes_choices = False
         self.is_greedy = True
+        self.is_compiled = False
         self.max_length: int | None = None
         self.stop_strings: list[str] = []
         self.chain_length = 1
         self.own_config: dict[str, Any] = {}
+        self.defaults: dict[str, Any] = {}  # the library's own, where a config object holds them
         self.stacks: dict[tuple[int, int | None], str] = {}
 
     # Boundaries
@@ -123,23 +127,25 @@ class Run:
             return
         now = self.recorder.clock()
         inputs = outcome.result
-        ids = _first_given(inputs, "input_ids", "inputs_embeds", "decoder_input_ids")
+        ids = first_given(inputs, "input_ids", "inputs_embeds", "decoder_input_ids")
         mask = inputs.get("attention_mask")
-        cache = _first_given(inputs, "cache", "past_key_values")
-        step.positions = _ends(inputs.get("position_ids"))
+        cache = first_given(inputs, "cache", "past_key_values")
         step.columns |= {
             "prepare_ns": now - step.start_ns,
             "input_tokens": None if ids is None else int(ids.shape[1]),
-            "mask": _describe_mask(mask),
-            "cache": None if cache is None else self.recorder.caches.of(cache),
+            "mask": describe_mask(mask),
         }
-        step.seen_before = caches.count(cache)
+        step.fed_at = index_ends(inputs.get("cache_position"))
+        step.seen_before = 0 if cache is None else caches.counted(cache, step.fed_at)
         self.last_cache = cache
-        if self.number == 0:
-            self._note_prompt_positions(inputs.get("position_ids"))
+        self.note_positions(inputs.get("position_ids"))
 
-    def _note_prompt_positions(self, position_ids: Any) -> None:
-        if position_ids is None or position_ids.ndim != 3:
+    def note_positions(self, position_ids: Any) -> None:
+        """Where the tokens of this step stand: from the library's preparation, or its forward."""
+        if self.step is None or position_ids is None or self.step.positions is not None:
+            return
+        self.step.positions = ends(position_ids)
+        if self.number != 0 or position_ids.ndim != 3:
             return
         # generation 5 puts the plain text positions before the three axes
         axes = position_ids[-3:] if position_ids.shape[0] >= 3 else None
@@ -164,9 +170,10 @@ class Run:
         result = outcome.result
         if result is None:
             return
-        cache = _first_given(result, "cache", "past_key_values")
+        step.is_fed = True
+        cache = first_given(result, "cache", "past_key_values")
         self.last_cache = cache if cache is not None else self.last_cache
-        step.seen_after = caches.count(self.last_cache)
+        step.seen_after = caches.counted(self.last_cache, step.fed_at)
         if self.observes_choices and self.recorder.options.logits:
             step.scores.logits = result.logits[:, -1].detach().clone()
 
@@ -236,7 +243,7 @@ class Run:
         with self.state.own_work("step resolved"):
             with self.recorder.guard("steps"):
                 self._complete_row(step)
-            if self.observes_choices and step.scores.chosen is not None:
+            if self.observes_choices and step.scores.is_complete:
                 with self.recorder.guard("choices"):
                     choices.tell(self, step.number, step.scores)
             if step.row is not None:
@@ -247,11 +254,26 @@ class Run:
         if step.row is None:
             return
         columns = step.columns
-        before, after = caches.read(step.seen_before), caches.read(step.seen_after)
-        first, last = _read_ends(step.positions)
+        cache = self.last_cache
+        if cache is not None and not step.in_forward:  # it ran past the model's own `__call__`
+            step.seen_after, step.is_fed = caches.counted(cache, step.fed_at), True
+        before = None if cache is None else caches.read(step.seen_before)
+        after = caches.read(step.seen_after)
+        fed_from, fed_to = read_pair(step.fed_at)
+        if cache is not None and fed_from is not None and fed_to is not None:
+            before = fed_from if before is None else before
+            after = fed_to + 1 if after is None and step.is_fed else after
+        first, last = read_ends(step.positions)
         if self.observes_choices and not step.chose:
             columns["kind"] = "chunk"
+            if cache is not None and not step.in_forward:
+                self.recorder.fault(
+                    "steps",
+                    "chunks of the prompt run past the model's own call: "
+                    "their forward's time and its outermost module are not seen",
+                )
         columns |= {
+            "cache": None if cache is None else caches.name(self.recorder, cache, self),
             "cache_tokens_before": before,
             "cache_tokens_after": after,
             "recorder_ns": step.own_ns,
@@ -266,7 +288,15 @@ class Run:
         if last is not None and fed is not None:
             index = (before or 0) + fed - 1
             columns["position_offset"] = last - index
-        columns["cache_bytes"] = caches.tell(self.recorder, self, step.number, self.last_cache)
+        if cache is not None:
+            columns["cache_bytes"] = caches.tell(
+                self.recorder,
+                self.span.seq,
+                step.number,
+                columns["cache"],
+                cache,
+                after if step.fed_at is not None and caches.is_preallocated(cache) else None,
+            )
         step.row[1].update(columns)
 
     def _rotary_calls(self, step: Step) -> int | None:
@@ -306,7 +336,8 @@ class Run:
         return tokens.Placeholders.of(self.model.config)
 
 
-def _first_given(inputs: Any, *names: str) -> Any:
+def first_given(inputs: Any, *names: str) -> Any:
+    """The first of these arguments or outputs that there is."""
     for name in names:
         value = inputs.get(name)
         if value is not None:
@@ -314,27 +345,43 @@ def _first_given(inputs: Any, *names: str) -> Any:
     return None
 
 
-def _ends(position_ids: Any) -> Any:
+def ends(position_ids: Any) -> Any:
     """Own copy of the first and last position of row 0, on each axis."""
     if position_ids is None or position_ids.ndim < 2 or position_ids.shape[-1] == 0:
         return None
     return position_ids[..., 0, :][..., [0, -1]].reshape(-1, 2).clone()
 
 
-def _read_ends(ends: Any) -> tuple[int | None, int | None]:
-    if ends is None:
+def read_ends(copied: Any) -> tuple[int | None, int | None]:
+    """First and last position out of `ends`, on the first and on the largest axis."""
+    if copied is None:
         return None, None
-    pairs = ends.tolist()
+    pairs = copied.tolist()
     # The last axis group is what rotates; plain text positions before it only count tokens.
     rotating = pairs[-3:] if len(pairs) >= 3 else pairs
     return int(rotating[0][0]), int(max(pair[1] for pair in rotating))
 
 
-def _describe_mask(mask: Any) -> str:
+def index_ends(cache_position: Any) -> Any:
+    """Own copy of the first and last of the indices that generation 4 counts for a step."""
+    count = 0 if cache_position is None else int(cache_position.shape[-1])
+    return cache_position[:: max(1, count - 1)].clone() if count else None
+
+
+def read_pair(copied: Any) -> tuple[int | None, int | None]:
+    """First and last index out of `index_ends`."""
+    if copied is None:
+        return None, None
+    pair = copied.tolist()
+    return int(pair[0]), int(pair[-1])
+
+
+def describe_mask(mask: Any) -> str:
+    """Kind, shape and dtype of an attention mask."""
     if mask is None:
         return "none"
     if isinstance(mask, dict):
-        return ", ".join(f"{name} {_describe_mask(one)}" for name, one in mask.items())
+        return ", ".join(f"{name} {describe_mask(one)}" for name, one in mask.items())
     if not hasattr(mask, "shape"):
         return type(mask).__name__
     return f"{mask.ndim}D {measure.shape_of(mask)} {measure.dtype_name(mask.dtype)}"

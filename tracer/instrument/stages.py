@@ -27,9 +27,9 @@ class Call:
         return self.args[place] if len(self.args) > place else self.kwargs.get(name)
 
 
-@dataclasses.dataclass(frozen=True, slots=True)
+@dataclasses.dataclass(slots=True)
 class Outcome:
-    """How an observed call ended."""
+    """How an observed call ended; an observer may put a stand-in in the place of its result."""
 
     result: Any
     error: BaseException | None

@@ -1,8 +1,8 @@
 """Data: what is patched, on which owner, in which releases, and what must follow.
 
-Read top to bottom. Names were checked on transformers 5.24.0 in the installed source; the audit's
-check 8 proves that each still fires: a target with `follows` must have been seen whenever the
-target that it follows was.
+Read top to bottom. Names were checked in the source of transformers 5.24.0, 4.57.6 and 4.51.3; the
+audit's check 8 proves that each still fires: a target with `follows` must have been seen whenever
+the target that it follows was.
 """
 
 from __future__ import annotations
@@ -10,9 +10,11 @@ from __future__ import annotations
 import dataclasses
 from typing import Final, Literal
 
-Route = Literal["root", "inner"]
+Route = Literal["root", "inner", "job"]
 Version = tuple[int, int]
 FIVE: Final = (5, 0)
+# Releases between 4.51 and 4.57 were not looked up: what 4.57 has and 4.51 has not begins there.
+LATE_FOUR: Final = (4, 57)
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -23,7 +25,8 @@ class Target:
         owner: `module` or `module:Class`; patched where the library looks the name up.
         observe: function of instrument/ that watches it, as `file.function`.
         stage: stage of the span that it makes, where it makes one.
-        route: `root` may open a trace of its own, `inner` counts only inside one.
+        route: `root` may open a trace of its own, `inner` counts only inside one, `job` also in a
+            worker thread of a load, which the load has announced.
         follows: name of the target that never runs without this one; None when conditional.
         every_subclass: also patch each imported subclass that overrides the attribute.
         is_lean: called once a tensor, so `observe` makes the wrapper itself, without a span.
@@ -62,6 +65,7 @@ _AUTO = "transformers.models.auto"
 _MODELING = "transformers.modeling_utils"
 _PRETRAINED = f"{_MODELING}:PreTrainedModel"
 _CONVERT = "transformers.core_model_loading"
+_OLD_CONFIG = "transformers.configuration_utils:PretrainedConfig"
 _PROCESSOR = "transformers.processing_utils:ProcessorMixin"
 _TOKENIZER = "transformers.tokenization_utils_base:PreTrainedTokenizerBase"
 _GENERATION = "transformers.generation.utils:GenerationMixin"
@@ -69,15 +73,40 @@ _LOAD = "modeling_utils.PreTrainedModel.from_pretrained"
 _GENERATE = "generation.utils.GenerationMixin.generate"
 _SAMPLE = "generation.utils.GenerationMixin._sample"
 _WEIGHTS = "modeling_utils.convert_and_load_state_dict_in_model"
+_SHARD = "modeling_utils._load_state_dict_into_meta_model"
 
 
-def _load_stage(attribute: str, stage: str, follows: str | None = _LOAD, **more: object) -> Target:
-    owner = str(more.get("owner", _MODELING))
-    return Target(owner, attribute, "stages.span", stage, follows=follows, since=FIVE)
+def _load_stage(
+    attribute: str,
+    stage: str,
+    follows: str | None = _LOAD,
+    since: Version | None = None,
+    before: Version | None = None,
+) -> Target:
+    return Target(
+        _MODELING, attribute, "stages.span", stage, follows=follows, since=since, before=before
+    )
 
 
-def _method(attribute: str, stage: str, follows: str | None = _LOAD) -> Target:
-    return _load_stage(attribute, stage, follows, owner=_PRETRAINED)
+def _method(
+    attribute: str, stage: str, since: Version | None = None, before: Version | None = None
+) -> Target:
+    return Target(
+        _PRETRAINED, attribute, "stages.span", stage, follows=_LOAD, since=since, before=before
+    )
+
+
+def _four(
+    owner: str,
+    attribute: str,
+    observe: str,
+    stage: str,
+    follows: str | None = _LOAD,
+    since: Version | None = None,
+    before: Version = FIVE,
+) -> Target:
+    """A step of a load that generation 4 alone has, or does in its own way."""
+    return Target(owner, attribute, observe, stage, follows=follows, since=since, before=before)
 
 
 def _from_pretrained(owner: str, stage: str) -> Target:
@@ -86,9 +115,15 @@ def _from_pretrained(owner: str, stage: str) -> Target:
     )
 
 
-def _part(owner: str, attribute: str, stage: str) -> Target:
+def _part(
+    owner: str,
+    attribute: str,
+    stage: str,
+    since: Version | None = FIVE,
+    before: Version | None = None,
+) -> Target:
     """A piece of a larger call, so that its time has a name."""
-    return Target(owner, attribute, "stages.span", stage, since=FIVE)
+    return Target(owner, attribute, "stages.span", stage, since=since, before=before)
 
 
 def _once_a_tensor(
@@ -97,8 +132,20 @@ def _once_a_tensor(
     return Target(owner, attribute, observe, follows=follows, is_lean=True, since=FIVE)
 
 
-def _setup(attribute: str) -> Target:
-    return Target(_GENERATION, attribute, "stages.span", "setup", every_subclass=True)
+def _once_a_tensor_in_four(attribute: str, observe: str, follows: str | None = None) -> Target:
+    return Target(_MODELING, attribute, observe, follows=follows, is_lean=True, before=FIVE)
+
+
+def _setup(attribute: str, since: Version | None = None, before: Version | None = None) -> Target:
+    return Target(
+        _GENERATION,
+        attribute,
+        "stages.span",
+        "setup",
+        every_subclass=True,
+        since=since,
+        before=before,
+    )
 
 
 TARGETS: Final[tuple[Target, ...]] = (
@@ -108,6 +155,15 @@ TARGETS: Final[tuple[Target, ...]] = (
     _from_pretrained(f"{_AUTO}.tokenization_auto:AutoTokenizer", "tokenizer"),
     _from_pretrained(f"{_AUTO}.processing_auto:AutoProcessor", "processor"),
     _from_pretrained(f"{_AUTO}.image_processing_auto:AutoImageProcessor", "processor"),
+    Target(
+        f"{_AUTO}.video_processing_auto:AutoVideoProcessor",
+        "from_pretrained",
+        "loading.part_call",
+        "processor",
+        route="root",
+        since=LATE_FOUR,
+        before=FIVE,
+    ),
     _from_pretrained(_TOKENIZER, "tokenizer"),
     _from_pretrained(_PROCESSOR, "processor"),
     _from_pretrained("transformers.image_processing_base:ImageProcessingMixin", "processor"),
@@ -129,29 +185,43 @@ TARGETS: Final[tuple[Target, ...]] = (
         "config",
         since=FIVE,
     ),
+    _part(_OLD_CONFIG, "get_config_dict", "config", None, FIVE),
     # From a class's name to the class: imports families on the way, some in vain.
-    _part(f"{_AUTO}.tokenization_auto", "tokenizer_class_from_name", "tokenizer"),
-    _part(f"{_AUTO}.tokenization_auto", "get_tokenizer_config", "tokenizer"),
-    _part(f"{_AUTO}.processing_auto", "processor_class_from_name", "processor"),
+    _part(f"{_AUTO}.auto_factory", "_get_model_class", "resolve", None, FIVE),
+    _part(f"{_AUTO}.auto_factory:_LazyAutoMapping", "keys", "resolve", None, LATE_FOUR),
+    _part(f"{_AUTO}.tokenization_auto", "tokenizer_class_from_name", "tokenizer", None),
+    _part(f"{_AUTO}.tokenization_auto", "get_tokenizer_config", "tokenizer", None),
+    _part(f"{_AUTO}.processing_auto", "processor_class_from_name", "processor", None),
+    _part(
+        f"{_AUTO}.image_processing_auto",
+        "get_image_processor_class_from_name",
+        "processor",
+        None,
+        FIVE,
+    ),
+    _part(
+        f"{_AUTO}.video_processing_auto",
+        "video_processor_class_from_name",
+        "processor",
+        LATE_FOUR,
+        FIVE,
+    ),
     _part(f"{_AUTO}.image_processing_auto", "_load_backend_class", "processor"),
     _part(f"{_AUTO}.image_processing_auto", "_load_class_with_fallback", "processor"),
-    _part(_PROCESSOR, "get_processor_dict", "processor"),
-    _part(
-        _PROCESSOR,
-        "_get_arguments_from_pretrained",
-        "processor",
-    ),
+    _part(_PROCESSOR, "get_processor_dict", "processor", None),
+    _part(_PROCESSOR, "_get_arguments_from_pretrained", "processor", None),
     _part("transformers.configuration_utils:PreTrainedConfig", "from_dict", "config"),
-    _part("transformers.image_processing_base:ImageProcessingMixin", "from_dict", "processor"),
-    _part("transformers.video_processing_utils:BaseVideoProcessor", "from_dict", "processor"),
-    _part(_PROCESSOR, "from_args_and_dict", "processor"),
+    _part(_OLD_CONFIG, "from_dict", "config", None, FIVE),
     _part(
-        _TOKENIZER,
-        "_from_pretrained",
-        "tokenizer",
+        "transformers.image_processing_base:ImageProcessingMixin", "from_dict", "processor", None
     ),
+    _part("transformers.video_processing_utils:BaseVideoProcessor", "from_dict", "processor", None),
+    _part(_PROCESSOR, "from_args_and_dict", "processor", None),
+    _part(_TOKENIZER, "_from_pretrained", "tokenizer", None),
     _load_stage("_get_resolved_checkpoint_files", "resolve"),
     Target(_MODELING, "_get_dtype", "loading.dtype", "metadata", follows=_LOAD, since=FIVE),
+    _four(_MODELING, "_get_dtype", "shards.dtype", "metadata", since=LATE_FOUR),
+    _four(_MODELING, "_get_torch_dtype", "shards.dtype", "metadata", before=LATE_FOUR),
     # Two files that a local folder gives without passing that gate.
     Target(_MODELING, "get_checkpoint_shard_files", "loading.index_file", "resolve"),
     Target(
@@ -162,14 +232,8 @@ TARGETS: Final[tuple[Target, ...]] = (
     ),
     # The model on meta: from the init contexts to the first question asked of the built model
     # (sub-models pass through get_init_context's block too, but are not asked for a dtype plan).
-    Target(
-        _PRETRAINED,
-        "get_init_context",
-        "loading.init_context",
-        "meta_init",
-        follows=_LOAD,
-        since=FIVE,
-    ),
+    # In generation 4 the first question is to tie its weights.
+    Target(_PRETRAINED, "get_init_context", "loading.init_context", "meta_init", follows=_LOAD),
     Target(
         _PRETRAINED,
         "_get_dtype_plan",
@@ -178,13 +242,22 @@ TARGETS: Final[tuple[Target, ...]] = (
         follows=_LOAD,
         since=FIVE,
     ),
-    _load_stage("get_model_conversion_mapping", "convert"),
+    Target(
+        _PRETRAINED,
+        "tie_weights",
+        "shards.tied",
+        "tie",
+        follows=_LOAD,
+        every_subclass=True,
+        before=FIVE,
+    ),
+    _load_stage("get_model_conversion_mapping", "convert", since=FIVE),
     _load_stage("_get_device_map", "dispatch", None),
     _load_stage("caching_allocator_warmup", "place", None),
-    _method("_load_pretrained_model", "tensor_load"),
+    _method("_load_pretrained_model", "tensor_load", since=FIVE),
     # Weights: headers first, then lazy reads in worker threads, converted and set by this thread.
     Target(_MODELING, "safe_open", "loading.opened_file", "metadata", since=FIVE),
-    Target(_MODELING, "load_state_dict", "loading.opened_file", "metadata", since=FIVE),
+    Target(_MODELING, "load_state_dict", "loading.opened_file", "metadata"),
     Target(
         _MODELING,
         "convert_and_load_state_dict_in_model",
@@ -202,9 +275,45 @@ TARGETS: Final[tuple[Target, ...]] = (
     _once_a_tensor(f"{_CONVERT}:WeightConverter", "convert", "reads.converted", None),
     _once_a_tensor(_CONVERT, "set_param_for_module", "reads.placed"),
     _once_a_tensor(_CONVERT, "offload_and_maybe_resave_param", "reads.offloaded", None),
+    # Weights in generation 4: names are matched and what no file holds gets its values first; then
+    # each shard is opened again, and every tensor read, cast and set by the same thread.
+    _four(_PRETRAINED, "_load_pretrained_model", "shards.weights", "tensor_load"),
+    _four(_PRETRAINED, "_get_key_renaming_mapping", "shards.renamed", "convert"),
+    _four(_MODELING, "_find_missing_and_unexpected_keys", "shards.compared", "initialise"),
+    _four(_MODELING, "_find_mismatched_keys", "stages.span", "initialise"),
+    _four(_PRETRAINED, "_move_missing_keys_from_meta_to_cpu", "shards.moved_missing", "place"),
+    _four(_PRETRAINED, "_initialize_missing_keys", "shards.initialised", "initialise"),
+    _four(
+        _MODELING,
+        "load_shard_files_with_threadpool",
+        "shards.in_parallel",
+        "tensor_load",
+        None,
+        LATE_FOUR,
+    ),
+    Target(
+        _MODELING,
+        "load_shard_file",
+        "shards.shard_file",
+        "tensor_load",
+        route="job",
+        follows=_LOAD,
+        since=LATE_FOUR,
+        before=FIVE,
+    ),
+    _four(_MODELING, "safe_open", "shards.opened_file", "metadata", None),
+    _four(_MODELING, "_load_state_dict_into_meta_model", "shards.shard_weights", "tensor_load"),
+    _once_a_tensor_in_four("_infer_parameter_dtype", "shard_reads.begun", _SHARD),
+    _once_a_tensor_in_four("_load_parameter_into_model", "shard_reads.placed"),
+    _once_a_tensor_in_four("offload_weight", "shard_reads.offloaded"),
+    _once_a_tensor_in_four("shard_and_distribute_module", "shard_reads.distributed"),
+    _load_stage("load_offloaded_weights", "place", None, before=LATE_FOUR),
     # GGUF: parsed anew for configuration, tokenizer and weights. The name is imported inside
-    # functions, so it is looked up on its own module.
-    _part("transformers.modeling_gguf_pytorch_utils", "load_gguf_checkpoint", "metadata"),
+    # functions, so it is looked up on its own module; in generation 4 three modules hold copies.
+    _part("transformers.modeling_gguf_pytorch_utils", "load_gguf_checkpoint", "metadata", None),
+    _part("transformers.configuration_utils", "load_gguf_checkpoint", "metadata", None, FIVE),
+    _part("transformers.tokenization_utils_fast", "load_gguf_checkpoint", "metadata", None, FIVE),
+    _part(f"{_AUTO}.tokenization_auto", "load_gguf_checkpoint", "metadata", None, FIVE),
     _part("transformers.quantizers.quantizer_gguf:GgufHfQuantizer", "read_header", "metadata"),
     _part("transformers.quantizers.quantizer_gguf:GgufHfQuantizer", "get_state_dict", "convert"),
     # After the files: what they did not hold, ties, offload hooks, generation settings.
@@ -216,7 +325,7 @@ TARGETS: Final[tuple[Target, ...]] = (
         follows=_LOAD,
         since=FIVE,
     ),
-    _method("mark_tied_weights_as_initialized", "tie"),
+    _method("mark_tied_weights_as_initialized", "tie", FIVE),
     Target(
         _PRETRAINED,
         "_move_missing_keys_from_meta_to_device",
@@ -225,14 +334,16 @@ TARGETS: Final[tuple[Target, ...]] = (
         follows=_LOAD,
         since=FIVE,
     ),
-    _method("_initialize_missing_keys", "initialise"),
-    _method("tie_weights", "tie"),
-    _method("_adjust_missing_and_unexpected_keys", "initialise"),
-    _load_stage("log_state_dict_report", "initialise"),
-    _load_stage("accelerate_dispatch", "dispatch", None),
+    _method("_initialize_missing_keys", "initialise", FIVE),
+    _method("tie_weights", "tie", FIVE),
+    _method("_adjust_missing_and_unexpected_keys", "initialise", LATE_FOUR),
+    _load_stage("log_state_dict_report", "initialise", since=FIVE),
+    _load_stage("accelerate_dispatch", "dispatch", None, FIVE),
+    _load_stage("dispatch_model", "dispatch", None, before=FIVE),
     _method("eval", "initialise"),
-    _method("set_use_kernels", "dispatch"),
-    Target(_GENERATION, "adjust_generation_fn", "stages.span", "config"),
+    _method("set_use_kernels", "dispatch", FIVE),
+    _part(_GENERATION, "adjust_generation_fn", "config"),
+    _part(_GENERATION, "load_custom_generate", "config", LATE_FOUR, FIVE),
     # The prompt's way in. qwen_vl_utils is met through what process_vision_info looks up, since
     # users copy that name before a recording begins.
     Target(
@@ -250,17 +361,33 @@ TARGETS: Final[tuple[Target, ...]] = (
         "template",
         route="root",
         every_subclass=True,
+        since=LATE_FOUR,
+    ),
+    # It renders in its own body, for the processor too.
+    Target(
+        _TOKENIZER,
+        "apply_chat_template",
+        "prompts.tokenizer_template",
+        "template",
+        route="root",
+        every_subclass=True,
+        before=LATE_FOUR,
     ),
     # Parses the template to tell its variables: most of a first call's time.
     _part(_PROCESSOR, "_prepare_processor_kwargs", "template"),
     Target(
-        "transformers.processing_utils", "render_jinja_template", "prompts.rendered", "template"
+        "transformers.processing_utils",
+        "render_jinja_template",
+        "prompts.rendered",
+        "template",
+        since=LATE_FOUR,
     ),
     Target(
         "transformers.tokenization_utils_base",
         "render_jinja_template",
         "prompts.rendered",
         "template",
+        since=LATE_FOUR,
     ),
     Target("qwen_vl_utils.vision_process", "extract_vision_info", "images.found", "vision", "root"),
     Target("qwen_vl_utils.vision_process", "fetch_image", "images.fetched", "vision", "root"),
@@ -276,12 +403,14 @@ TARGETS: Final[tuple[Target, ...]] = (
     ),
     _part(_PROCESSOR, "prepare_inputs_layout", "encode"),
     _part(_PROCESSOR, "validate_inputs", "encode"),
-    _part(_PROCESSOR, "_merge_kwargs", "encode"),
+    _part(_PROCESSOR, "_merge_kwargs", "encode", None),
     _part(_PROCESSOR, "_process_images", "encode"),
     _part(_PROCESSOR, "_process_videos", "encode"),
     _part(_PROCESSOR, "get_text_with_replacements", "encode"),
     _part(_PROCESSOR, "create_mm_token_type_ids", "encode"),
-    _part("transformers.feature_extraction_utils:BatchFeature", "convert_to_tensors", "encode"),
+    _part(
+        "transformers.feature_extraction_utils:BatchFeature", "convert_to_tensors", "encode", None
+    ),
     Target(
         _TOKENIZER,
         "__call__",
@@ -334,17 +463,29 @@ TARGETS: Final[tuple[Target, ...]] = (
     _setup("_prepare_model_inputs"),
     _setup("_prepare_special_tokens"),
     _setup("_prepare_attention_mask_for_generation"),
-    _setup("_prepare_position_ids_for_generation"),
-    _setup("_maybe_prepare_encoder_kwargs_for_generation"),
+    _setup("_prepare_position_ids_for_generation", since=FIVE),
+    _setup("_maybe_prepare_encoder_kwargs_for_generation", since=FIVE),
+    _setup("_prepare_encoder_decoder_kwargs_for_generation", before=FIVE),
     _setup("_prepare_decoder_input_ids_for_generation"),
     _setup("_expand_inputs_for_generation"),
     _setup("_prepare_generated_length"),
     _setup("_prepare_cache_for_generation"),
     _setup("_get_logits_processor"),
     _setup("_get_stopping_criteria"),
+    Target(
+        "transformers.generation.configuration_utils:GenerationConfig",
+        "from_dict",
+        "generation_settings.file_read",
+        before=FIVE,
+    ),
     Target(_GENERATION, "_sample", "generation.decoding"),
     Target(_GENERATION, "_beam_search", "generation.decoding"),
     Target(_GENERATION, "_assisted_decoding", "generation.decoding"),
+    # Later these four are code of a hub repository, which calls none of the library's names.
+    Target(_GENERATION, "_contrastive_search", "generation.decoding", before=LATE_FOUR),
+    Target(_GENERATION, "_dola_decoding", "generation.decoding", before=LATE_FOUR),
+    Target(_GENERATION, "_group_beam_search", "generation.decoding", before=LATE_FOUR),
+    Target(_GENERATION, "_constrained_beam_search", "generation.decoding", before=LATE_FOUR),
     Target(
         _GENERATION,
         "prepare_inputs_for_generation",
@@ -366,20 +507,33 @@ TARGETS: Final[tuple[Target, ...]] = (
     ),
     # A model made before the recording is met at its first forward.
     Target(_PRETRAINED, "__call__", "modules.forward_call", "forward", route="root"),
+    # Compiled code is traced past every wrapper, so its calls are met from the outside.
+    Target(_PRETRAINED, "get_compiled_call", "modules.compiled_by_generate", "forward"),
+    Target(
+        "torch._dynamo.eval_frame:OptimizedModule",
+        "__call__",
+        "modules.compiled_by_the_user",
+        "forward",
+        route="root",
+    ),
 )
 
 ROTARY_FUNCTIONS: Final = {
     "apply_rotary_pos_emb": "rotary_applications",
     "apply_multimodal_rotary_pos_emb": "rotary_applications",
     "apply_rotary_pos_emb_vision": "vision_rotary_applications",
+    "apply_rotary_pos_emb_flashatt": "vision_rotary_applications",
 }
 """Functions of a model's own file that rotate queries and keys, and what they count as."""
 
 ROPE_INDEX_METHOD: Final = "get_rope_index"
 """Method that computes three-axis positions; found on the class that defines it."""
 
-IGNORED_LOAD_ARGUMENTS: Final = {
-    5: ("mirror", "_fast_init", "low_cpu_mem_usage", "from_tf", "from_flax", "offload_state_dict"),
-    4: ("mirror", "_fast_init", "from_tf", "from_flax"),
-}
-"""Arguments that from_pretrained accepts and drops, by generation (modeling_utils.py)."""
+_IGNORED = ("mirror", "_fast_init", "low_cpu_mem_usage")
+IGNORED_LOAD_ARGUMENTS: Final[tuple[tuple[Version, tuple[str, ...]], ...]] = (
+    (FIVE, (*_IGNORED, "from_tf", "from_flax", "offload_state_dict")),
+    (LATE_FOUR, (*_IGNORED, "resume_download", "offload_state_dict")),
+    ((0, 0), (*_IGNORED, "resume_download")),
+)
+"""Arguments that from_pretrained accepts and drops (modeling_utils.py), with the first release that
+drops just these; newest first."""

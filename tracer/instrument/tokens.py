@@ -24,10 +24,7 @@ class Placeholders:
     @classmethod
     def of(cls, owner: Any) -> Placeholders:
         """From a processor, or the configuration of a model (its name changed over time)."""
-        return cls(
-            _first(owner, "image_token_id", "image_token_index"),
-            _first(owner, "video_token_id", "video_token_index"),
-        )
+        return cls(_placeholder(owner, "image"), _placeholder(owner, "video"))
 
     def kind(self, token_id: int) -> str | None:
         """image, video or None."""
@@ -36,12 +33,17 @@ class Placeholders:
         return "video" if token_id == self.video and self.video is not None else None
 
 
-def _first(owner: Any, *names: str) -> int | None:
-    for name in names:
+def _placeholder(owner: Any, kind: str) -> int | None:
+    for name in (f"{kind}_token_id", f"{kind}_token_index"):
         value = getattr(owner, name, None)
         if isinstance(value, int):
             return value
-    return None
+    # Older processors know the token, not its id.
+    text, tokenizer = getattr(owner, f"{kind}_token", None), getattr(owner, "tokenizer", None)
+    if not isinstance(text, str) or tokenizer is None:
+        return None
+    found = tokenizer.convert_tokens_to_ids(text)
+    return found if isinstance(found, int) and found != tokenizer.unk_token_id else None
 
 
 def vocabulary_of(recorder: Recorder, tokenizer: Any) -> Vocabulary | None:

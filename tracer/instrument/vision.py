@@ -1,7 +1,8 @@
 """Whether image features really replaced the placeholders: rows compared, not counted.
 
 The vision model's output is copied (the lab's own copy, freed at the end of the prefill) and
-compared with the embeddings that the language model is then given.
+compared with the embeddings that the language model is then given. Where the model computes its
+positions itself, they are met on the same way.
 """
 
 from __future__ import annotations
@@ -10,6 +11,7 @@ import threading
 from typing import Any, Final
 
 from tracer.instrument.hooks import InertInCopies
+from tracer.instrument.installer import tracing_test
 from tracer.recorder import Recorder
 from tracer.spans import ACTIVE
 
@@ -27,7 +29,11 @@ def watch(recorder: Recorder, model: Any, handles: list[Any]) -> None:
     if not eyes:
         return
 
+    is_traced = tracing_test()
+
     def seen(module: Any, args: Any, kwargs: Any, output: Any) -> None:
+        if is_traced():
+            return
         state = ACTIVE.get(threading.get_ident())
         run = state.run if state is not None and state.recorder is recorder else None
         features = getattr(output, "pooler_output", output)
@@ -37,10 +43,15 @@ def watch(recorder: Recorder, model: Any, handles: list[Any]) -> None:
             run.features.append(features.detach().clone())
 
     def merged(module: Any, args: Any, kwargs: Any) -> None:
+        if is_traced():
+            return
         state = ACTIVE.get(threading.get_ident())
         run = state.run if state is not None and state.recorder is recorder else None
+        if state is None or run is None:
+            return
+        run.note_positions(kwargs.get("position_ids"))
         embeddings = kwargs.get("inputs_embeds")
-        if state is None or run is None or not run.features or embeddings is None:
+        if not run.features or embeddings is None:
             return
         with state.own_work("comparison of embeddings"), recorder.guard("images"):
             run.compare_embeddings(embeddings)
