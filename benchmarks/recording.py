@@ -27,7 +27,7 @@ import tracer
 from benchmarks.pairs import control, paired
 from tracer.demo import checkpoint_folder
 
-NEW_TOKENS = 24
+NEW_TOKENS = 64
 PROMPT_TOKENS = 64
 BUDGETS = {"stages": 1.01, "layers": 1.02, "layers, effects": 1.03, "modules": 1.06, "load": 1.10}
 LEVELS: dict[str, dict[str, Any]] = {
