@@ -70,7 +70,7 @@ demo-model: $(READY) ## train the embedded model anew, from random weights, into
 	$(PYTHON) -m tracer.demo.train --out runs/demo-model
 
 demo-model-check: $(READY) ## examine the embedded model; FOLDER=runs/demo-model: that one
-	@$(PYTHON) -m tracer.demo.check $(if $(FOLDER),--folder $(FOLDER))
+	@$(PYTHON) -m tracer.demo.check --threads 1 $(if $(FOLDER),--folder $(FOLDER))
 
 clean: ## delete runs and caches; .venv stays
 	rm -rf runs build dist *.egg-info .pytest_cache .mypy_cache .ruff_cache .hypothesis

@@ -4,7 +4,7 @@ import json
 
 import pytest
 import torch
-from instrument.toys import ask, text_inputs
+from instrument.toys import ask, generate, text_inputs
 from transformers import (
     GenerationConfig,
     LlamaForCausalLM,
@@ -200,3 +200,12 @@ def test_forced_tokens_leave_their_effect(processor, seeing):
     assert set(forcing["removed_tokens"]) == {vocabulary - 1}
     assert forcing["entropy_after"].tolist() == pytest.approx([0.0] * len(forcing), abs=1e-6)
     assert trace["choices"]["probability"].tolist() == pytest.approx([1.0] * len(forcing))
+
+
+def test_a_choice_without_an_alternative_has_no_entropy_at_all(llama):
+    with tracer.record(strict=True) as recording:
+        generate(llama, text_inputs(), do_sample=True, top_k=1)
+    choices = recording.trace["choices"]
+    assert choices["entropy"].tolist() == [0.0] * 5
+    assert choices["probability"].tolist() == [1.0] * 5
+    assert (choices["raw_entropy"] > 1).all()

@@ -68,6 +68,7 @@ _NEGLIGIBLE: Final = -80.0
 denormal numbers, which a processor handles many times slower."""
 
 
+_NOTHING: Final = 1.9e-35  # just above e^-80
 _LOWEST: Final = -3.4028234663852886e38  # smallest float32
 
 
@@ -133,9 +134,11 @@ class _Spread:
 
 def _total_and_entropy(scores: Any) -> tuple[Any, Any]:
     """Logarithm of the sum of exponentials, shape (rows, 1), and entropy in nats, shape (rows,)."""
+    torch = sys.modules["torch"]
     best = scores.amax(-1, keepdim=True)
     below = (scores - best).clamp_(min=_NEGLIGIBLE)
-    weight = below.exp()
+    # What was clamped, removed ids among it, has no part at all: one id left alone has entropy 0.
+    weight = torch.threshold_(below.exp(), _NOTHING, 0.0)
     total = weight.sum(-1, keepdim=True)
     log_total = total.log()
     expected = weight.mul_(below).sum(-1) / total.squeeze(-1)
