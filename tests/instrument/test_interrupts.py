@@ -94,6 +94,34 @@ def test_an_exception_in_a_stopping_criterion_passes(llama, tmp_path, error):
     assert trace.rows("choices") >= 2
 
 
+class _FailingStreamer(_Failing):
+    def put(self, value):
+        self.fail()
+
+    def end(self):
+        """Hears the end of an answer that never comes."""
+
+
+@each_error
+def test_an_exception_in_a_streamer_passes(llama, tmp_path, error):
+    """It is given the prompt first, then the first token, then fails at the second."""
+    before = World.now()
+    with pytest.raises(type(error)) as caught, tracer.record(tmp_path / "run", strict=True):
+        llama.generate(
+            **{name: ids[:1] for name, ids in text_inputs().items()},
+            max_new_tokens=5,
+            streamer=_FailingStreamer(error),
+        )
+    assert caught.value is error
+    assert before.differences() == []
+    trace = tracer.open_trace(tmp_path / "run")
+    assert trace.rows("steps") == 2
+    assert trace.rows("faults") == 0
+    assert trace["calls"]["status"].tolist() == [
+        "error" if isinstance(error, Exception) else "interrupted"
+    ]
+
+
 def test_an_exception_that_the_user_catches_leaves_the_recording_sound(llama):
     error = ValueError("the user's own")
     with tracer.record(strict=True) as recording:

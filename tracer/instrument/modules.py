@@ -19,7 +19,7 @@ from tracer.instrument.patching import IsOn, Wrap
 from tracer.instrument.stages import Call, Observer, open_call
 from tracer.instrument.targets import ROPE_INDEX_METHOD, ROTARY_FUNCTIONS, TARGETS
 from tracer.recorder import Recorder
-from tracer.rows import ModuleSlot, Signature, as_json
+from tracer.rows import ModuleSlot, Signature, shape_text
 from tracer.spans import ACTIVE, ThreadState
 
 Hook = Callable[..., None]
@@ -223,10 +223,10 @@ def _describe(recorder: Recorder, given: Any, made: Any, output: Any) -> int:
     failed = output is None and sys.exc_info()[0] is not None
     return recorder.add_signature(
         Signature(
-            None if given is None else as_json(measure.shape_of(given)),
-            None if made is None else as_json(measure.shape_of(made)),
+            None if given is None else shape_text(tuple(given.shape)),
+            None if made is None else shape_text(tuple(made.shape)),
             None if made is None else measure.dtype_name(made.dtype),
-            None if made is None else str(made.device),
+            None if made is None else measure.device_name(made.device),
             recorder.places.stack(sys._getframe(2)),
             "error" if failed else "ok",
         )
