@@ -123,7 +123,8 @@ class ThreadState:
         if self.below is not None:
             self.below.recorder.listening.pop(self.ident, None)
         ACTIVE[self.ident] = self
-        self.mute(self.muted)
+        if not self.muted:
+            self.recorder.listening[self.ident] = self
 
     def leave_thread(self) -> None:
         """Nothing of this recording is open any more: the one around it goes on."""
@@ -135,7 +136,8 @@ class ThreadState:
             del ACTIVE[self.ident]
         else:
             ACTIVE[self.ident] = below
-            below.mute(below.muted)
+            if not below.muted:
+                below.recorder.listening[self.ident] = below
 
     def mute(self, muted: bool) -> None:
         """Let module calls count or not."""

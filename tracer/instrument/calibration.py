@@ -7,7 +7,6 @@ import sys
 from typing import Any, Final
 
 from tracer.recorder import Options, Recorder
-from tracer.spans import ACTIVE
 
 _ROUNDS: Final = 5
 _CALLS: Final = 200
@@ -55,23 +54,21 @@ def _module_call_ns() -> int:
     torch = sys.modules["torch"]
     recorder = Recorder(_NoSink(), Options())
     state = recorder.thread_state()
-    before = ACTIVE.get(state.ident)
-    span = state.open("spans", "recorder", "calibration")
     bare, hooked = torch.nn.Identity(), torch.nn.Identity()
-    handles = list(hook_module(recorder, "calibration", "module", hooked))
     tensor = torch.zeros(1)
     differences = []
-    for _ in range(_ROUNDS):
-        times = []
-        for module in (bare, hooked):
-            begin = recorder.clock()
-            for _ in range(_CALLS):
-                module(tensor)
-            times.append(recorder.clock() - begin)
-        differences.append((times[1] - times[0]) / _CALLS)
-    for handle in handles:
-        handle.remove()
-    state.close(span)
-    if before is not None:
-        ACTIVE[state.ident] = before
+    try:
+        state.open("spans", "recorder", "calibration")
+        list(hook_module(recorder, "calibration", "module", hooked))
+        for _ in range(_ROUNDS):
+            times = []
+            for module in (bare, hooked):
+                begin = recorder.clock()
+                for _ in range(_CALLS):
+                    module(tensor)
+                times.append(recorder.clock() - begin)
+            differences.append((times[1] - times[0]) / _CALLS)
+    finally:
+        state.end_all()
+        state.leave_thread()
     return max(0, round(statistics.median(differences)))
