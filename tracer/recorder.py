@@ -387,7 +387,10 @@ class Recorder:
         for state in list(self.threads.values()):
             with self.guard("end of the recording"):
                 state.end_all()
+            with self.guard("end of the recording"):
                 state.leave_thread()
+            if ACTIVE.get(state.ident) is state:  # should that have failed, at least let go
+                del ACTIVE[state.ident]
             with self.guard("modules"):
                 self.drain(state)
         with self.guard("stacks, sources"):

@@ -69,6 +69,8 @@ def _module_call_ns() -> int:
                 times.append(recorder.clock() - begin)
             differences.append((times[1] - times[0]) / _CALLS)
     finally:
-        state.end_all()
-        state.leave_thread()
+        try:
+            state.end_all()
+        finally:
+            state.leave_thread()
     return max(0, round(statistics.median(differences)))
