@@ -113,5 +113,5 @@ def test_any_sequence_keeps_the_promises(session):
 
 @pytest.mark.slow
 def test_many_sequences_keep_the_promises(session):
-    many = settings(SETTINGS, max_examples=40, stateful_step_count=25)
+    many = settings(SETTINGS, max_examples=10, stateful_step_count=14)
     run_state_machine_as_test(session, settings=many)
