@@ -93,6 +93,10 @@ class Places:
         # Two threads may meet a path at once: the first name stands.
         return self._stacks.setdefault(key, f"stack-{next(self._numbers)}")
 
+    def _owns(self, code: CodeType) -> bool:
+        known = self._is_ours.get(id(code))
+        return self._remember(code) if known is None else known
+
     def _remember(self, code: CodeType) -> bool:
         self._codes[id(code)] = code  # keeps it, so that its identity stays its own
         ours = self._is_ours[id(code)] = code.co_filename.startswith(_OWN_ROOMS)
@@ -100,7 +104,7 @@ class Places:
 
     def caller(self, frame: FrameType | None) -> FrameType | None:
         """The innermost frame that is not the lab's own."""
-        while frame is not None and frame.f_code.co_filename.startswith(_OWN_ROOMS):
+        while frame is not None and self._owns(frame.f_code):
             frame = frame.f_back
         return frame
 

@@ -58,8 +58,8 @@ class Sink(Protocol):
         """Take start records of open spans."""
 
 
-class _Nowhere:
-    """The sink of a recording that was left to another process."""
+class Nowhere:
+    """A sink that forgets: of a recording left to another process, or of one never to be read."""
 
     bytes_written = 0
     is_durable = False
@@ -377,7 +377,7 @@ class Recorder:
         """In a forked child: what is open here ends unseen, the files are the parent's."""
         self.is_live = False
         self.strict = False
-        self.sink = _Nowhere()
+        self.sink = Nowhere()
         self.listening.clear()
         self._lock = threading.RLock()  # another thread of the parent may have held it
 

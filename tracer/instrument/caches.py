@@ -14,6 +14,9 @@ from tracer.instrument import measure
 from tracer.recorder import Recorder
 from tracer.rows import HOT_WIDTH, SLOT_PLACE
 
+NAMES: Final = ("cache", "past_key_values")
+"""What a cache is called among a forward's arguments and outputs: since generation 5, before."""
+
 
 def count(cache: Any) -> Any:
     """Tokens that a cache has seen, to be read later: a number, or an own copy of the counter.
@@ -173,11 +176,12 @@ def _cells(
     return name, dtype, seen, held, capacity, size, device
 
 
+def is_rotary(class_name: str) -> bool:
+    """Whether modules of a class turn the language model's positions into angles."""
+    return "Rotary" in class_name and "Vision" not in class_name
+
+
 def count_rotary(recorder: Recorder, rows: list[int], start: int) -> int:
     """Calls of language-model rotary modules among the hot rows from `start` on."""
-    rotary = {
-        index
-        for index, slot in enumerate(recorder.slots)
-        if "Rotary" in slot.class_name and "Vision" not in slot.class_name
-    }
+    rotary = {index for index, slot in enumerate(recorder.slots) if is_rotary(slot.class_name)}
     return sum(slot in rotary for slot in rows[start + SLOT_PLACE :: HOT_WIDTH])

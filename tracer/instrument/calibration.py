@@ -6,7 +6,7 @@ import statistics
 import sys
 from typing import Any, Final
 
-from tracer.recorder import Options, Recorder
+from tracer.recorder import Nowhere, Options, Recorder
 
 _ROUNDS: Final = 5
 _CALLS: Final = 200
@@ -34,25 +34,11 @@ def cost(recorder: Recorder, wall_ns: int) -> dict[str, Any]:
     return found
 
 
-class _NoSink:
-    """Takes rows and forgets them."""
-
-    bytes_written = 0
-    failure = None
-    is_durable = False
-
-    def append(self, table: str, batch: Any) -> None:
-        """Forget a batch."""
-
-    def append_starts(self, batch: Any) -> None:
-        """Forget start records."""
-
-
 def _module_call_ns() -> int:
     from tracer.instrument.modules import hook_module
 
     torch = sys.modules["torch"]
-    recorder = Recorder(_NoSink(), Options())
+    recorder = Recorder(Nowhere(), Options())
     state = recorder.thread_state()
     bare, hooked = torch.nn.Identity(), torch.nn.Identity()
     tensor = torch.zeros(1)

@@ -196,25 +196,25 @@ class Installer:
 
     def observed(self, target: Target, function: Callable[..., Any]) -> Callable[..., Any]:
         """A function whose calls are observed as those of a target are; nothing is placed."""
-        attached = self._undo
-        return self._observing(target, _named(target.observe))(
-            function, lambda: self._undo is attached
-        )
+        return self._observing(target, _named(target.observe))(function, self._while_attached())
 
     def place(self, owner: Any, attribute: str, wrap: patching.Wrap) -> None:
         """Place one patch for as long as anything is recorded; again does nothing."""
         key = (id(owner), attribute)
         if key in self._placed:
             return
+        placed = patching.place(owner, attribute, wrap, self._while_attached())
+        self._placed[key] = placed
+        self._undo.callback(self._take_away, placed)
+
+    def _while_attached(self) -> patching.IsOn:
+        """A wrapper that a stranger kept must not wake up when a later recording attaches."""
         attached = self._undo
 
-        # A wrapper that a stranger kept must not wake up when a later recording attaches.
         def is_on() -> bool:
             return self._undo is attached
 
-        placed = patching.place(owner, attribute, wrap, is_on)
-        self._placed[key] = placed
-        self._undo.callback(self._take_away, placed)
+        return is_on
 
     def _take_away(self, placed: patching.Placed) -> None:
         name = f"{getattr(placed.owner, '__name__', placed.owner)}.{placed.attribute}"

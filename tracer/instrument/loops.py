@@ -9,7 +9,7 @@ from __future__ import annotations
 import dataclasses
 import threading
 import weakref
-from typing import Any, Final
+from typing import Any
 
 from tracer.instrument import caches
 from tracer.instrument.hooks import InertInCopies
@@ -25,8 +25,6 @@ from tracer.instrument.run import (
 from tracer.instrument.stages import Call, Outcome
 from tracer.recorder import Recorder
 from tracer.spans import Span, ThreadState
-
-_CACHES: Final = ("cache", "past_key_values")
 
 
 @dataclasses.dataclass(eq=False)
@@ -59,7 +57,7 @@ def begin(state: ThreadState, call: Call, model: Any, around: Span) -> Step | No
     recorder = state.recorder
     given = dict(call.kwargs)
     given |= dict(zip((model.main_input_name,), call.args[1:], strict=False))
-    cache = first_given(given, *_CACHES)
+    cache = first_given(given, *caches.NAMES)
     if cache is None and not _makes_cache(model, given):
         return None
     loop = _loop_of(recorder, cache) or Loop(tokens=_held(recorder, cache))
@@ -157,11 +155,11 @@ def end(state: ThreadState, step: Step, outcome: Outcome) -> None:
 
 def _returned(result: Any, step: Step) -> Any:
     if hasattr(result, "get"):
-        cache = first_given(result, *_CACHES)
+        cache = first_given(result, *caches.NAMES)
     else:
         parts = result if isinstance(result, tuple) else ()
         cache = next((one for one in parts if hasattr(one, "get_seq_length")), None)
-    return first_given(step.given, *_CACHES) if cache is None else cache
+    return first_given(step.given, *caches.NAMES) if cache is None else cache
 
 
 def _tell_cache(recorder: Recorder, step: Step, cache: Any) -> None:
@@ -237,7 +235,6 @@ def _watch_positions(recorder: Recorder, model: Any) -> None:
                 step.positions = ends(given)
 
     for module in model.modules():
-        kind = type(module).__name__
-        if "Rotary" in kind and "Vision" not in kind:
+        if caches.is_rotary(type(module).__name__):
             handle = module.register_forward_pre_hook(InertInCopies(rotating), with_kwargs=True)
             recorder.notes["handles"].append(handle)

@@ -20,7 +20,7 @@ from tracer.checkpoint import Header
 from tracer.instrument import measure
 from tracer.instrument.patching import IsOn, Wrap
 from tracer.instrument.stages import Outcome
-from tracer.rows import shape_text
+from tracer.rows import Encoded, shape_text
 from tracer.spans import ACTIVE, ThreadState
 
 if TYPE_CHECKING:
@@ -91,6 +91,17 @@ class Load:
         if times is None:
             times = self.times[param] = ParamTimes()
         return times
+
+    def note_placing(self, param: str, seen: Seen) -> None:
+        """A parameter was set by this call; one in several pieces by several."""
+        times = self.times_of(param)
+        times.place_ns = (times.place_ns or 0) + seen.end - seen.start
+
+    def note_cut(self, target: str) -> None:
+        """Tensors are cut as they are read, inside of what can be observed."""
+        self.state.recorder.fault(
+            target, "tensors are sharded as they are read (tensor parallel): reads are not timed"
+        )
 
 
 def job_state(args: tuple[Any, ...]) -> ThreadState | None:
@@ -172,10 +183,7 @@ def submitted(load: Load, seen: Seen) -> None:
     """`spawn_materialize`: the moment a read is handed to the pool."""
     load.submitted[id(seen.argument(1, "tensor"))] = seen.start
     if seen.argument(4, "sharding_op") is not None:
-        load.state.recorder.fault(
-            "core_model_loading._materialize_copy",
-            "tensors are sharded as they are read (tensor parallel): reads are not timed",
-        )
+        load.note_cut("core_model_loading._materialize_copy")
 
 
 def read(name: str) -> Wrap:
@@ -306,8 +314,7 @@ def converted(load: Load, seen: Seen) -> None:
 def placed(load: Load, seen: Seen) -> None:
     """`set_param_for_module`: a finished tensor becomes a parameter."""
     param = seen.argument(1, "target_name")
-    times = load.times_of(param)
-    times.place_ns = (times.place_ns or 0) + seen.end - seen.start
+    load.note_placing(param, seen)
     # A tensor of another shape is noted as mismatched and not set.
     odd = getattr(seen.argument(3, "loading_info"), "mismatched_keys", ())
     if not odd or all(entry[0] != param for entry in odd):
@@ -335,7 +342,7 @@ def write_reads(load: Load, is_over: bool) -> None:
         else:
             load.reads.append(one)
     cells = [_read_cells(load, *each) for each in ready]
-    columns = dict(zip(READ_COLUMNS, map(list, zip(*cells, strict=True)), strict=False))
+    columns = dict(zip(_READ_COLUMNS, map(list, zip(*cells, strict=True)), strict=False))
     load.state.recorder.add_rows(
         "tensor_loads",
         len(cells),
@@ -349,7 +356,7 @@ def write_reads(load: Load, is_over: bool) -> None:
     )
 
 
-READ_COLUMNS: Final = (
+_READ_COLUMNS: Final = (
     "seq", "name", "start_ns", "duration_ns", "thread", "status", "key", "param", "file",
     "stored_dtype", "loaded_dtype", "shape", "size_bytes", "queue_ns", "read_ns", "cast_ns",
     "mapped", "discarded", "device", "worker", "rss_bytes", "minor_faults", "major_faults",
@@ -359,25 +366,46 @@ READ_COLUMNS: Final = (
 def _read_cells(
     load: Load, one: tuple[Any, ...], plan: Plan | None, discarded: bool
 ) -> tuple[Any, ...]:
-    """Cells of `READ_COLUMNS`."""
+    """Cells of `_READ_COLUMNS`."""
     seq, key, start, end, read_at, source, worker, status, dtype, device, *memory = one
     # Looked up now: a worker may be done before the loading thread comes to note the hour.
     submitted_at = load.submitted.get(source, start)
     file = load.file_of.get(key)
-    header = load.headers.get(file or "")
-    entry = header.tensors.get(key) if header else None
-    shape, stored, size = load.given.get(key, (None, None, None))
-    loaded, mapped = measure.dtype_name(dtype), None
-    if entry is not None:
-        shape, size = list(entry.shape), entry.size_bytes
-        stored = STORED_DTYPES.get(entry.dtype, entry.dtype)
-        if dtype is not None:
-            # Still a view of the file's pages: the same dtype, on the CPU.
-            mapped = device.type == "cpu" and stored == loaded
+    form = form_of(load, key, file, dtype, device)
     return (
         seq, key, start - load.state.recorder.origin, end - start, worker, status, key,
-        plan.param if plan else None, None if file is None else os.path.basename(file),
-        stored, loaded, None if shape is None else shape_text(tuple(shape)), size,
+        plan.param if plan else None, form.file,
+        form.stored, form.loaded, form.shape, form.size,
         start - submitted_at, read_at - start, end - read_at,
-        mapped, discarded, None if device is None else measure.device_name(device), worker, *memory,
+        form.mapped, discarded, form.device, worker, *memory,
     )  # fmt: skip
+
+
+class Form(NamedTuple):
+    """A tensor as its file has it and as it was read, in cells of `tensor_loads`."""
+
+    file: str | None
+    stored: str | None
+    loaded: str | None
+    shape: Encoded | None
+    size: int | None
+    mapped: bool | None
+    device: str | None
+
+
+def form_of(load: Load, key: str, file: str | None, dtype: Any, device: Any) -> Form:
+    """From the file's header, or from the tensor itself where it came whole."""
+    header = load.headers.get(file or "")
+    entry = header.tensors.get(key) if header else None
+    given, stored, size = load.given.get(key, (None, None, None))
+    shape = None if given is None else shape_text(tuple(given))
+    loaded, mapped = measure.dtype_name(dtype), None
+    if entry is not None:
+        shape, size = shape_text(entry.shape), entry.size_bytes
+        stored = STORED_DTYPES.get(entry.dtype, entry.dtype)
+        if device is not None:
+            # Still a view of the file's pages: the same dtype, on the CPU.
+            mapped = device.type == "cpu" and stored == loaded
+    name = None if file is None else os.path.basename(file)
+    placed_on = None if device is None else measure.device_name(device)
+    return Form(name, stored, loaded, shape, size, mapped, placed_on)

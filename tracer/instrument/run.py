@@ -129,7 +129,7 @@ class Run:
         inputs = outcome.result
         ids = first_given(inputs, "input_ids", "inputs_embeds", "decoder_input_ids")
         mask = inputs.get("attention_mask")
-        cache = first_given(inputs, "cache", "past_key_values")
+        cache = first_given(inputs, *caches.NAMES)
         step.columns |= {
             "prepare_ns": now - step.start_ns,
             "input_tokens": None if ids is None else int(ids.shape[1]),
@@ -171,7 +171,7 @@ class Run:
         if result is None:
             return
         step.is_fed = True
-        cache = first_given(result, "cache", "past_key_values")
+        cache = first_given(result, *caches.NAMES)
         self.last_cache = cache if cache is not None else self.last_cache
         step.seen_after = caches.counted(self.last_cache, step.fed_at)
         if self.observes_choices and self.recorder.options.logits:

@@ -70,12 +70,16 @@ def note_ties(shards: Shards, parameters: Iterable[tuple[str, Any]]) -> None:
 
     Several of them may have been set from the file; the one whose memory is still there stays.
     """
-    groups: dict[int, list[tuple[str, Any]]] = {}
+    for parameter, names in shared(parameters):
+        _note_group(shards, names, parameter)
+
+
+def shared(parameters: Iterable[tuple[str, Any]]) -> list[tuple[Any, list[str]]]:
+    """Parameters that go by several names, with these names."""
+    groups: dict[int, tuple[Any, list[str]]] = {}
     for name, parameter in parameters:
-        groups.setdefault(id(parameter), []).append((name, parameter))
-    for group in groups.values():
-        if len(group) > 1:
-            _note_group(shards, [name for name, _ in group], group[0][1])
+        groups.setdefault(id(parameter), (parameter, []))[1].append(name)
+    return [group for group in groups.values() if len(group[1]) > 1]
 
 
 def _note_group(shards: Shards, names: list[str], parameter: Any) -> None:

@@ -215,7 +215,7 @@ def placed(load: Load, seen: Seen) -> None:
     if shard is None or piece is None:
         return
     shard.shards.addresses[piece.param] = tensor.data_ptr()
-    _note_placing(load, piece.param, seen)
+    load.note_placing(piece.param, seen)
     if threading.get_ident() == load.state.ident and len(shard.shards.done) >= BATCH:
         shard_rows.write(load, is_over=False)
         load.state.recorder.flush_if_due(load.state)
@@ -227,7 +227,7 @@ def offloaded(load: Load, seen: Seen) -> None:
     shard = current(load)
     piece = None if shard is None else shard.keep(seen.start, seen.argument(0, "weight"))
     if piece is not None:
-        _note_placing(load, piece.param, seen)
+        load.note_placing(piece.param, seen)
 
 
 @told
@@ -239,13 +239,5 @@ def distributed(load: Load, seen: Seen) -> None:
     shard.piece = None
     param = shard.prefix + seen.argument(3, "parameter_name")
     load.placed.add(param)
-    _note_placing(load, param, seen)
-    load.state.recorder.fault(
-        "modeling_utils.shard_and_distribute_module",
-        "tensors are sharded as they are read (tensor parallel): reads are not timed",
-    )
-
-
-def _note_placing(load: Load, param: str, seen: Seen) -> None:
-    times = load.times_of(param)
-    times.place_ns = (times.place_ns or 0) + seen.end - seen.start
+    load.note_placing(param, seen)
+    load.note_cut("modeling_utils.shard_and_distribute_module")

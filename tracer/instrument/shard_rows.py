@@ -6,12 +6,9 @@ few microseconds. Of what came whole there is no read, so `read_ns` is missing.
 
 from __future__ import annotations
 
-import os
 from typing import TYPE_CHECKING, Any
 
-from tracer.instrument import measure
-from tracer.instrument.reads import STORED_DTYPES, Load
-from tracer.rows import shape_text
+from tracer.instrument.reads import Load, form_of
 
 if TYPE_CHECKING:
     from tracer.instrument.shard_reads import Piece, Shards
@@ -43,13 +40,7 @@ def write(load: Load, is_over: bool) -> None:
 
 def _row(load: Load, shards: Shards, piece: Piece) -> dict[str, Any]:
     key = piece.key or piece.param
-    header = load.headers.get(piece.file or "")
-    entry = header.tensors.get(key) if header else None
-    shape, stored, size = load.given.get(key, (None, None, None))
-    loaded = measure.dtype_name(piece.dtype)
-    if entry is not None:
-        shape, size = list(entry.shape), entry.size_bytes
-        stored = STORED_DTYPES.get(entry.dtype, entry.dtype)
+    form = form_of(load, key, piece.file, piece.dtype, piece.device)
     read_at, start, end = piece.read_at, piece.start, piece.end
     is_last = piece.file is None or load.file_of.get(key) == piece.file
     is_used = piece.is_kept and is_last and piece.param not in shards.replaced
@@ -62,19 +53,16 @@ def _row(load: Load, shards: Shards, piece: Piece) -> dict[str, Any]:
         "thread": piece.thread,
         "key": key,
         "param": piece.param,
-        "file": None if piece.file is None else os.path.basename(piece.file),
-        "stored_dtype": stored,
-        "loaded_dtype": loaded,
-        "shape": None if shape is None else shape_text(tuple(shape)),
-        "size_bytes": size,
+        "file": form.file,
+        "stored_dtype": form.stored,
+        "loaded_dtype": form.loaded,
+        "shape": form.shape,
+        "size_bytes": form.size,
         "read_ns": None if read_at is None else read_at - start,
         "cast_ns": None if end is None else end - (read_at or start),
-        # Still a view of the file's pages: the same dtype, on the CPU.
-        "mapped": None
-        if entry is None or piece.device is None
-        else piece.device.type == "cpu" and stored == loaded,
+        "mapped": form.mapped,
         "discarded": None if piece.is_kept is None else not is_used,
-        "device": None if piece.device is None else measure.device_name(piece.device),
+        "device": form.device,
         "worker": piece.thread,
         **dict(zip(("rss_bytes", "minor_faults", "major_faults"), piece.memory, strict=True)),
     }

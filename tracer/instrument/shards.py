@@ -70,7 +70,8 @@ def tied(state: ThreadState, call: Call) -> Observer:
         if shards.is_set:
             shard_facts.note_ties(shards, parameters)
         else:
-            shards.undecided |= _shared(parameters)
+            for _, names in shard_facts.shared(parameters):
+                shards.undecided.update(names)
 
 
 def _built(model: Any) -> Shards:
@@ -81,13 +82,6 @@ def _built(model: Any) -> Shards:
         real=frozenset(each.name for each in named if each.tensor.device.type != "meta"),
         passing=frozenset(each.name for each in named if not each.persistent),
     )
-
-
-def _shared(parameters: list[tuple[str, Any]]) -> set[str]:
-    names: dict[int, list[str]] = {}
-    for name, parameter in parameters:
-        names.setdefault(id(parameter), []).append(name)
-    return {name for group in names.values() if len(group) > 1 for name in group}
 
 
 def weights(state: ThreadState, call: Call) -> Observer:
