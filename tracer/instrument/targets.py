@@ -342,8 +342,9 @@ TARGETS: Final[tuple[Target, ...]] = (
     _load_stage("dispatch_model", "dispatch", None, before=FIVE),
     _method("eval", "initialise"),
     _method("set_use_kernels", "dispatch", FIVE),
-    # Makes the group of processes of a tensor-parallel load, in some tenths of a second.
+    # A tensor-parallel load makes the group of processes, and cuts the model that is still on meta.
     Target(_PRETRAINED, "prepare_distribute_model", "stages.span", "dispatch", since=FIVE),
+    Target(_PRETRAINED, "maybe_distribute_model", "stages.span", "dispatch", since=FIVE),
     _part(_GENERATION, "adjust_generation_fn", "config"),
     _part(_GENERATION, "load_custom_generate", "config", LATE_FOUR, FIVE),
     # The prompt's way in. qwen_vl_utils is met through what process_vision_info looks up, since
