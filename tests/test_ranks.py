@@ -2,6 +2,7 @@
 
 import json
 import shutil
+import sys
 import threading
 
 import pyarrow.compute as pc
@@ -417,6 +418,23 @@ def test_a_trace_of_one_process_and_a_run_of_ranks_replace_each_other(tmp_path):
         Journal(folder)
     Journal(folder, if_exists="replace").close({})
     assert {path.name for path in folder.iterdir()} == {"manifest.json"}
+
+
+def test_ranks_that_make_way_at_the_same_moment_all_get_their_places(tmp_path):
+    """Each may look at a folder while another one empties it, whatever lay there."""
+    interval = sys.getswitchinterval()
+    sys.setswitchinterval(1e-6)
+    try:
+        for number in range(60):
+            folder = tmp_path / f"run-{number}"
+            if number % 2:
+                Journal(folder).close({})
+            else:
+                claims(folder, "error", 4, "before")
+            places = claims(folder, "replace", 3)
+            assert places == [f"{folder.name}/rank-0000{rank}" for rank in range(3)]
+    finally:
+        sys.setswitchinterval(interval)
 
 
 def test_a_stranger_in_the_folder_of_a_rank_is_never_touched(tmp_path):

@@ -88,15 +88,18 @@ def _occupant(folder: Path, rank: Rank | None) -> str | None:
         return None
     if not folder.is_dir():
         return "a file"
-    if not any(folder.iterdir()):
+    names = set(os.listdir(folder))
+    if not names:
         return None
-    ranks = {} if (folder / MANIFEST).exists() else rank_folders(folder)
+    ranks = {} if MANIFEST in names else rank_folders(folder)
     if ranks and rank is not None:
         return _occupant_beside(ranks, rank)
     try:
         for inner in ranks.values() if ranks else [folder]:
             read_manifest(inner)
     except TraceFormatError:
+        if names != set(os.listdir(folder)):
+            return _occupant(folder, rank)  # Another rank makes way at this moment.
         return "a folder with files that are no trace"
     return "a trace"
 
@@ -110,11 +113,20 @@ def _occupant_beside(ranks: Mapping[int, Path], rank: Rank) -> str | None:
     if own is not None and any(own.iterdir()):
         return "a trace" if (own / MANIFEST).exists() else "a folder with files that are no trace"
     for number, inner in ranks.items():
-        if number != rank.number and (inner / MANIFEST).exists():
-            told = read_manifest(inner)
-            if {**told, **rank.fields(), "rank": told.get("rank")} != told:
-                return "a trace"
+        told = {} if number == rank.number else _told_by(inner)
+        if told and {**told, **rank.fields(), "rank": told.get("rank")} != told:
+            return "a trace"
     return None
+
+
+def _told_by(folder: Path) -> dict[str, Any]:
+    """The manifest of another rank; empty where it has none yet, or made way while we looked."""
+    try:
+        return read_manifest(folder)
+    except TraceFormatError as error:
+        if isinstance(error.__cause__, FileNotFoundError):
+            return {}
+        raise
 
 
 def _make_way(folder: Path, rank: Rank | None) -> None:
@@ -131,10 +143,13 @@ def _make_way(folder: Path, rank: Rank | None) -> None:
 
 
 def remove_trace(folder: Path) -> None:
-    """Delete the files of a trace by name; whatever else lies in the folder stays."""
-    (folder / MANIFEST).unlink(missing_ok=True)
+    """Delete the files of a trace by name; whatever else lies in the folder stays.
+
+    The manifest goes last: until then it is a trace to whoever looks, another rank for one.
+    """
     remove_tables(folder)
     remove_journal(folder)
+    (folder / MANIFEST).unlink(missing_ok=True)
 
 
 def remove_tables(folder: Path) -> None:
