@@ -13,6 +13,7 @@ PACKAGE = Path(__file__).resolve().parent.parent / "tracer"
 # The first pattern that fits a module's name decides.
 FLOORS = [
     ("ground", ["schema", "errors", "manifest", "privacy", "export.text"]),
+    ("explain", ["explain*"]),
     ("files", ["clocks", "checkpoint", "ranks", "folder", "batches", "conditions", "recovery"]),
     ("stores", ["archive", "merging", "storage", "journal", "views.labels"]),
     ("tables", ["audit*", "export*"]),
@@ -23,7 +24,6 @@ FLOORS = [
     ("tools", ["verify", "inspection", "environment", "lab"]),
     ("analysis", ["analysis*"]),
     ("diagnosis", ["diagnosis*"]),
-    ("explain", ["explain*"]),
     ("views", ["views*"]),
     ("widgets", ["widgets*"]),
     ("demo", ["demo*"]),

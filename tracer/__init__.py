@@ -20,6 +20,7 @@ if TYPE_CHECKING:
         TracerError,
         UnknownNameError,
     )
+    from tracer.explain.languages import language
     from tracer.session import record, start
     from tracer.trace import Trace, open_trace, read_csv
 
@@ -36,6 +37,7 @@ __all__ = [
     "TracerError",
     "UnknownNameError",
     "check",
+    "language",
     "open_trace",
     "read_csv",
     "record",
@@ -54,6 +56,7 @@ _ROOMS: Final = {
         "TracerError",
         "UnknownNameError",
     ),
+    "tracer.explain.languages": ("language",),
     "tracer.session": ("record", "start"),
     "tracer.trace": ("Trace", "open_trace", "read_csv"),
 }

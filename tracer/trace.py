@@ -19,8 +19,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from tracer.audit import audit
-from tracer.conditions import Where, condition, unknown_name
-from tracer.errors import IncompleteTraceWarning
+from tracer.conditions import Where, condition
+from tracer.errors import IncompleteTraceWarning, unknown_name
 from tracer.export.csv import write_csv
 from tracer.export.csv_read import read_tables
 from tracer.export.parquet import write_parquet
