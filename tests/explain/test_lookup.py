@@ -83,7 +83,7 @@ def test_a_tables_own_text_goes_before_the_shared_one():
 def test_a_column_has_its_unit_and_provenance_from_the_schema():
     told = explain.column("calls", "recomputed_ns")
     assert (told.unit, told.provenance, told.label) == ("ns", "estimated", "recomputing")
-    assert str(told).startswith("recomputing (calls.recomputed_ns)\n")
+    assert str(told).startswith("recomputing · calls.recomputed_ns\n")
 
 
 @pytest.mark.parametrize(
@@ -95,6 +95,9 @@ def test_a_column_has_its_unit_and_provenance_from_the_schema():
         (lambda: explain.column("tokens", "txt"), "no column of 'tokens' called 'txt'.*text"),
         (lambda: explain.columns("nothing"), "no table 'nothing'"),
         (lambda: explain.finding("padding_atended"), "no rule.*padding_attended"),
+        (lambda: explain.text("summary.model"), "no phrase in 'summary' 'model'.*models"),
+        (lambda: explain.text("sumary.models"), "no phrase in 'sumary' 'models'"),
+        (lambda: explain.count("rows", 3), "no noun 'rows'.*row"),
     ],
 )
 def test_an_unknown_name_is_told_with_the_close_ones(ask, message):

@@ -206,9 +206,13 @@ def text(phrase: str, code: str | None = None, **values: Any) -> str:
         phrase: Section and key, with a dot between them.
         code: A language; by default the one that holds.
         values: What stands in its braces, formatted already.
+
+    Raises:
+        UnknownNameError: There is no such phrase or language.
     """
     section, _, key = phrase.partition(".")
-    return str(words("phrases", code)[section][key].format(**values))
+    found = _known(f"phrase in {section!r}", key, words("phrases", code).get(section, {}))
+    return str(found.format(**values))
 
 
 def count(noun: str, number: int, code: str | None = None) -> str:
@@ -218,8 +222,11 @@ def count(noun: str, number: int, code: str | None = None) -> str:
         noun: Its key in the section `counts` of `phrases.toml`.
         number: How many.
         code: A language; by default the one that holds.
+
+    Raises:
+        UnknownNameError: There is no such noun or language.
     """
-    forms = words("phrases", code)["counts"][noun]
+    forms = _known("noun", noun, words("phrases", code)["counts"])
     form = forms["one"] if number == 1 and "one" in forms else forms["other"]
     return str(form.format(number=f"{number:,}"))
 
@@ -236,4 +243,4 @@ def _known(what: str, name: str, among: Mapping[str, Any]) -> Any:
 
 
 def _heading(title: str, name: str) -> str:
-    return title if title == name else f"{title} ({name})"
+    return title if title == name else f"{title} · {name}"
