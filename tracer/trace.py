@@ -208,7 +208,10 @@ class Trace:
         return audit(Trace(self.store.remains()).__getitem__, self.manifest)
 
     def summary(self) -> str:
-        """What happened, in some thirty lines of text; reads only the columns that it needs."""
+        """What happened, in some thirty lines of text, in the language that `language` chose.
+
+        Reads only the columns that it needs.
+        """
         rows = {table: self.rows(table) for table in self.tables}
         return summary_text(Trace(self.store.remains()).read, self.manifest, rows)
 
