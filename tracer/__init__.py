@@ -20,6 +20,7 @@ if TYPE_CHECKING:
         TracerError,
         UnknownNameError,
     )
+    from tracer.lab import Lab
     from tracer.session import record, start
     from tracer.trace import Trace, open_trace, read_csv
 
@@ -28,6 +29,7 @@ __version__ = "0.1.0"
 __all__ = [
     "CheckpointError",
     "IncompleteTraceWarning",
+    "Lab",
     "MissingPackageError",
     "SessionStateError",
     "StorageError",
@@ -54,6 +56,7 @@ _ROOMS: Final = {
         "TracerError",
         "UnknownNameError",
     ),
+    "tracer.lab": ("Lab",),
     "tracer.session": ("record", "start"),
     "tracer.trace": ("Trace", "open_trace", "read_csv"),
 }
