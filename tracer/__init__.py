@@ -21,6 +21,7 @@ if TYPE_CHECKING:
         UnknownNameError,
     )
     from tracer.explain.languages import language
+    from tracer.lab import Lab
     from tracer.session import record, start
     from tracer.trace import Trace, open_trace, read_csv
 
@@ -29,6 +30,7 @@ __version__ = "0.1.0"
 __all__ = [
     "CheckpointError",
     "IncompleteTraceWarning",
+    "Lab",
     "MissingPackageError",
     "SessionStateError",
     "StorageError",
@@ -57,6 +59,7 @@ _ROOMS: Final = {
         "UnknownNameError",
     ),
     "tracer.explain.languages": ("language",),
+    "tracer.lab": ("Lab",),
     "tracer.session": ("record", "start"),
     "tracer.trace": ("Trace", "open_trace", "read_csv"),
 }
