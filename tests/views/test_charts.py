@@ -16,7 +16,7 @@ from tracer.analysis.answer import answer_tokens
 from tracer.summary import stage_totals
 from tracer.trace import Trace
 from tracer.views import charts
-from tracer.views.figure import COLOURS, Chart
+from tracer.views.figure import COLOURS, Chart, alt_text, describe
 
 HOSTILE = [" the", "红色", "\n", "$x_1$", "<b>", "", None, "\x00", "\ud83d", "\U0001f9e9", "w" * 90]
 
@@ -109,6 +109,18 @@ def test_an_empty_frame_says_that_nothing_was_recorded(name):
     chart = getattr(charts, name)(frames[name])
     assert "nothing was recorded" in chart.alt_text
     assert chart.png().startswith(b"\x89PNG")
+
+
+def test_any_figure_can_be_described():
+    figure = describe(Figure(), "Two bars: the left one is longer.")
+    assert alt_text(figure) == "Two bars: the left one is longer."
+    assert alt_text(Figure()) == ""
+
+
+def test_a_description_is_what_a_notebook_shows():
+    chart = Chart(2, 1)
+    assert describe(chart, "All of it.") is chart
+    assert chart._repr_mimebundle_()[1]["image/png"]["alt"] == alt_text(chart) == "All of it."
 
 
 def test_colours_differ_in_lightness():

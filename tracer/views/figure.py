@@ -79,6 +79,17 @@ def empty_chart(what: str) -> Chart:
     return chart
 
 
+def describe(figure: Figure, text: str) -> Figure:
+    """Give a figure, a chart or any other, the one sentence that stands in for it."""
+    figure.alt_text = text  # type: ignore[attr-defined]
+    return figure
+
+
+def alt_text(figure: Figure) -> str:
+    """The sentence that stands in for a figure; empty where none was given."""
+    return str(getattr(figure, "alt_text", ""))
+
+
 def quiet(axes: Axes) -> None:
     """Take away the lines that carry nothing, and put a faint grid behind the rest."""
     axes.spines[["top", "right"]].set_visible(False)
