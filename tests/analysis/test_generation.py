@@ -11,6 +11,8 @@ EVERY_QUESTION = [
     generation.cache_account,
     generation.processor_effects,
     inputs.token_runs,
+    inputs.sequence_tokens,
+    inputs.call_images,
     answer.answer_tokens,
 ]
 
@@ -142,6 +144,22 @@ def test_each_token_of_the_answer_has_the_times_of_its_step(rows):
     assert tokens["token_id"].tolist() == GENERATED
     assert tokens["step_ns"].tolist() == [20_000_000] + [10_000_000] * 3
     assert tokens["cache_tokens"].tolist() == [8, 9, 10, 11]
+
+
+def test_tokens_of_the_answer_say_how_close_the_second_best_was(rows):
+    assert answer.answer_tokens(make_trace(rows))["margin"].tolist() == [0.4] * 4
+
+
+def test_the_sequence_is_prompt_and_answer_in_order(rows):
+    rows["tokens"].reverse()
+    tokens = inputs.sequence_tokens(make_trace(rows))
+    assert tokens["index"].tolist() == list(range(PROMPT + len(GENERATED)))
+
+
+def test_a_calls_images_are_in_order_and_its_own(rows):
+    image = rows["images"][0]
+    rows["images"] = [image | {"index": 1}, image, image | {"index": 7, "call": 0, "event": 0}]
+    assert inputs.call_images(make_trace(rows))["index"].tolist() == [0, 1]
 
 
 def test_the_answers_text_is_what_was_accepted(rows):

@@ -92,9 +92,10 @@ def lacks_font(text: str) -> bool:
     )
 
 
+@functools.lru_cache(maxsize=4096)
 def text_inches(text: str, points: float) -> float:
     """How wide a text of that size is drawn; for texts that `drawable` has been through."""
-    font: Any = font_manager.get_font([font_manager.findfont(name) for name in families()])
+    font: Any = font_manager.get_font(_paths())
     font.set_size(points, _DOTS)
     font.set_text(text, 0.0)
     width: float = font.get_width_height()[0] / _UNITS / _DOTS
@@ -102,5 +103,10 @@ def text_inches(text: str, points: float) -> float:
 
 
 @functools.cache
+def _paths() -> list[str]:
+    return [font_manager.findfont(name) for name in families()]
+
+
+@functools.cache
 def _fonts() -> list[Any]:
-    return [font_manager.get_font(font_manager.findfont(name)) for name in families()]
+    return [font_manager.get_font(path) for path in _paths()]

@@ -183,6 +183,8 @@ def _candidate_finding(shown: pd.DataFrame, candidates: pd.DataFrame) -> str:
         change = _change(float(one["raw_probability"]), float(one["probability"]))
         finding = f"step {step} chose {drawable(_token(one))} ({change})"
         if one["token_rank"] != best["token_rank"]:
-            finding += f", rank {one['token_rank']}; the likeliest was {drawable(_token(best))}"
+            finding += (
+                f", rank {int(one['token_rank'])}; the likeliest was {drawable(_token(best))}"
+            )
     moved = (candidates["probability"] - candidates["raw_probability"]).abs().sum() / 2
     return f"{finding}; the processors moved {_percent(float(moved))} of the probability"

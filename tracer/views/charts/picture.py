@@ -48,7 +48,7 @@ def image_grid(images: pd.DataFrame, index: int = 0, picture: Any = None, total:
         placeholders, each in the shade of its row of cells.
     """
     what = "Patches and merge cells of an image beside its placeholders"
-    sizes = images.iloc[[index]].dropna(subset=["grid_h", "grid_w"]) if len(images) else images
+    sizes = images.iloc[index : index + 1].dropna(subset=["grid_h", "grid_w"])
     if sizes.empty:
         return empty_chart(what, _NEEDS)
     image = sizes.iloc[0]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import itertools
 from typing import Any, Final
 
 import pandas as pd
@@ -45,6 +46,7 @@ _ROLES: Final[dict[str, tuple[str, str, str]]] = {
     "cut": ("white", "----", "cut away"),
 }
 _BY_KIND: Final = ("image", "video", "pad", "cut")
+_NOT_PROMPT: Final = ("generated", "cut")
 _MOST_ROWS: Final = 8
 _WIDTH: Final = 8.7  # inches that the chips of a line have
 _LINE: Final = 0.27
@@ -137,28 +139,35 @@ def _patch(role: str) -> Patch:
 
 
 def _chips(tokens: pd.DataFrame) -> list[_Chip]:
-    attended = tokens["attended"].fillna(True).astype(bool)
-    is_folded = tokens["role"].isin(_BY_KIND)
-    changes = (tokens["role"] != tokens["role"].shift()) | (attended != attended.shift())
-    if "image" in tokens:
-        changes |= tokens["image"].fillna(-1) != tokens["image"].fillna(-1).shift()
+    """A box a token; neighbours that stand for the same image, or are padding, as one."""
+    names = ["role", "kind", "image", "attended", "text", "token_id"]
+    columns = [tokens[name].astype(object).where(tokens[name].notna(), None) for name in names]
     chips = []
-    for _, part in tokens.groupby((changes | ~is_folded).cumsum()):
-        token = part.iloc[0]
-        text = _text(token)
-        if len(part) > 1:
-            text += f"  × {len(part):,}"
-        is_special = token["kind"] == "special"
-        chips.append(_Chip(text, token["role"], is_special, bool(attended[part.index[0]])))
+    for (role, *_, attended), run in itertools.groupby(zip(*columns, strict=True), _who):
+        same = list(run)
+        is_attended = attended is not False
+        if role in _BY_KIND:
+            text = _text(same[0][-2], same[0][-1])
+            text += f"  × {len(same):,}" if len(same) > 1 else ""
+            chips.append(_Chip(text, role, False, is_attended))
+        else:
+            chips += [
+                _Chip(_text(text, token_id), role, kind == "special", is_attended)
+                for _, kind, _, _, text, token_id in same
+            ]
     return chips
 
 
-def _text(token: pd.Series[Any]) -> str:
-    text = token["text"]
-    if pd.isna(text) or text == "":
+def _who(token: tuple[Any, ...]) -> tuple[Any, ...]:
+    role, _, image, attended, _, _ = token
+    return role, image, attended
+
+
+def _text(text: str | None, token_id: int | None) -> str:
+    if not text:
         # Half of a character, or no tokenizer seen.
-        return "?" if pd.isna(token["token_id"]) else f"#{token['token_id']}"
-    return cut(drawable(str(text)), _LONGEST)
+        return "?" if token_id is None else f"#{token_id}"
+    return cut(drawable(text), _LONGEST)
 
 
 def _lines(chips: list[_Chip]) -> list[list[_Chip]]:
@@ -200,26 +209,23 @@ def _box(axes: Axes, chip: _Chip, left: float, number: int) -> None:
     width = chip.inches - 0.02
     tint = [1 - _TINT * (1 - part) for part in to_rgb(_ROLES[chip.role][0])]
     frame = {"edgecolor": INK, "linewidth": 0.7} if chip.is_special else {"linewidth": 0}
-    axes.add_patch(Rectangle((left, number + 0.08), width, 0.84, facecolor=tint, **frame))
+    axes.add_artist(Rectangle((left, number + 0.08), width, 0.84, facecolor=tint, **frame))
     bar = _style(chip.role)
-    axes.add_patch(Rectangle((left, number + 0.78), width, 0.14, **bar, linewidth=0))
+    axes.add_artist(Rectangle((left, number + 0.78), width, 0.14, **bar, linewidth=0))
 
 
 def _finding(mine: pd.DataFrame, row: int, tokens: pd.DataFrame) -> str:
     counts = mine["role"].value_counts()
-    prompt = len(mine) - int(counts.get("generated", 0)) - int(counts.get("cut", 0))
-    parts = [
-        f"{counts[role]:,} {_ROLES[role][2]}"
-        for role in counts.index
-        if role not in {"generated", "cut"}
-    ]
-    finding = f"{plural(prompt, 'prompt token')}: {', '.join(parts)}"
-    most = counts.drop(["generated", "cut"], errors="ignore")
-    if len(most) > 1:
-        finding += f" ({share_label(most.iloc[0], prompt)} {_ROLES[str(most.index[0])][2]})"
-    if counts.get("generated", 0):
-        finding += f"; {counts['generated']:,} generated"
-    if counts.get("cut", 0):
-        finding += f"; {counts['cut']:,} cut away"
+    prompt = [role for role in _ROLES if role in counts and role not in _NOT_PROMPT]
+    prompt.sort(key=lambda role: -counts[role])
+    total = int(counts[prompt].sum())
+    finding = f"{plural(total, 'prompt token')}"
+    if prompt:
+        finding += ": " + ", ".join(f"{counts[role]:,} {_ROLES[role][2]}" for role in prompt)
+    if len(prompt) > 1:
+        finding += f" ({share_label(counts[prompt[0]], total)} {_ROLES[prompt[0]][2]})"
+    for role in _NOT_PROMPT:
+        if role in counts:
+            finding += f"; {counts[role]:,} {_ROLES[role][2]}"
     rows = tokens["row"].nunique()
     return finding if rows == 1 else f"row {row} of {rows:,}: {finding}"
