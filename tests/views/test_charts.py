@@ -21,7 +21,7 @@ from tracer.analysis.turns import turns
 from tracer.summary import stage_totals
 from tracer.trace import Trace
 from tracer.views import charts
-from tracer.views.figure import COLOURS, Chart, alt_text, describe
+from tracer.views.figure import COLOURS, Chart, alt_text, describe, durations
 
 HOSTILE = [" the", "红色", "\n", "$x_1$", "<b>", "", None, "\x00", "\ud83d", "\U0001f9e9", "w" * 90]
 
@@ -132,6 +132,32 @@ def test_an_empty_frame_says_that_nothing_was_recorded(name):
     chart = getattr(charts, name)(FRAMES[name](make_trace({})))
     assert "nothing was recorded" in chart.alt_text
     assert chart.png().startswith(b"\x89PNG")
+
+
+def test_a_long_finding_is_broken_between_words_and_not_inside_an_amount():
+    chart = Chart(4, 1)
+    chart.tell("What", "first token after 59.6 ms in turn 1 and 474 ms in turn 6, 12.5 % of it")
+    lines = chart.get_suptitle().splitlines()
+    assert len(lines) > 1
+    assert not any(line.endswith(("59.6", "474", "12.5")) for line in lines)
+    assert " ".join(lines) in chart.alt_text
+
+
+@pytest.mark.parametrize(
+    ("nanoseconds", "shown"),
+    [
+        (0, "0"),
+        (5e9, "5 s"),
+        (4.5e9, "4.5 s"),
+        (15e6, "15 ms"),
+        (1.25e6, "1.25 ms"),
+        (900, "900 ns"),
+    ],
+)
+def test_an_axis_has_no_idle_zeros(nanoseconds, shown):
+    axes = Chart(2, 1).subplots()
+    durations(axes.xaxis)
+    assert axes.xaxis.get_major_formatter()(nanoseconds, 0) == shown
 
 
 def test_any_figure_can_be_described():

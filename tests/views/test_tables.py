@@ -98,7 +98,7 @@ def test_values_are_shown_as_people_read_them(name, value, shown):
 
 def test_numbers_stand_to_the_right_and_words_to_the_left():
     page = styled(pd.DataFrame({"step": [1], "is_cached": [True], "name": ["a"]}))._repr_html_()
-    assert re.findall('<td style="text-align:(left|right);', page) == ["right", "left", "left"]
+    assert re.findall('<td style="text-align:(left|right)', page) == ["right", "left", "left"]
 
 
 def test_200_of_20_000_rows_are_shown_and_the_rest_is_counted():
@@ -182,6 +182,17 @@ def test_colours_are_the_themes_and_nothing_comes_from_elsewhere():
     assert colours
     assert all(colour.startswith("var(--jp-") for colour in colours)
     assert not re.search("https?:|url\\(|<style|<script", page)
+
+
+def test_spaces_inside_a_token_are_kept():
+    page = styled(pd.DataFrame({"text": ["a   b", "c"]}))._repr_html_()
+    assert re.search('<td style="[^"]*white-space:pre-wrap[^"]*">&#x27;a   b&#x27;</td>', page)
+    assert page.count("pre-wrap") == 1
+
+
+def test_a_large_table_stays_small_in_a_notebook():
+    frame = pd.DataFrame({f"name_{number}": ["x"] * 20_000 for number in range(10)})
+    assert len(styled(frame)._repr_html_()) < 90_000
 
 
 def test_a_screen_gets_the_columns_that_it_has_room_for(monkeypatch):

@@ -27,6 +27,7 @@ from tracer.views.labels import plural
 _MOST_ROWS: Final = 200
 _WIDEST_TEXT: Final = 48
 _WIDEST_HTML: Final = 160  # there a long cell takes several lines
+_LONG_CELL: Final = 40
 _LONGEST_TOOLTIP: Final = 600
 _NARROWEST_SCREEN: Final = 100
 _NO_ROWS: Final = "(no rows)"
@@ -231,8 +232,10 @@ def _html_head(frame: pd.DataFrame, name: object, side: str) -> str:
 
 
 def _html_cell(text: str, side: str) -> str:
-    # Colours and padding are the theme's; a notebook would set all cells to the right.
-    return f'<td style="text-align:{side};{_CELL}">{html.escape(text)}</td>'
+    # Colours and padding are the theme's; a notebook would set all cells to the right. What only
+    # few cells need stands in these alone: notebooks keep every byte of every table.
+    needs = f";{_CELL}" if len(text) > _LONG_CELL or "  " in text else ""
+    return f'<td style="text-align:{side}{needs}">{html.escape(text)}</td>'
 
 
 def _column(frame: pd.DataFrame, name: object) -> Column | None:

@@ -76,7 +76,8 @@ def prompt_strip(tokens: pd.DataFrame, row: int | None = None) -> Chart:
     """Every token of the sequence: what did the model really get, and who wrote it?
 
     Args:
-        tokens: The table `tokens` of one call: row, index, text, token_id, kind, origin, attended.
+        tokens: The table `tokens` of one call: row, index, text, token_id, kind, origin, image,
+            attended.
         row: Row of the batch whose tokens are written out; the first one without.
 
     Returns:
