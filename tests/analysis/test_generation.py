@@ -31,9 +31,31 @@ def test_the_last_generate_is_meant_where_no_call_is_named(rows):
 
 
 def test_of_two_generates_the_later_one_is_meant(rows):
-    second = rows["calls"][-1] | {"seq": 900, "call": 900}
+    second = rows["calls"][-1] | {"seq": 900, "call": 900, "start_ns": 300_000_000}
     rows["calls"].insert(0, second)
     assert generation.call_or_last(make_trace(rows)) == 900
+
+
+@pytest.mark.parametrize(
+    ("change", "expected"),
+    [
+        ({"start_ns": 210_000_000}, [False]),  # an assistant that drafts
+        ({"start_ns": 260_000_000}, [False, True]),
+        ({"start_ns": 210_000_000, "thread": "other"}, [False, True]),
+    ],
+)
+def test_a_generate_inside_another_is_not_one_of_its_own(rows, change, expected):
+    outer = rows["calls"][-1]
+    inner = outer | {"seq": 900, "call": 900, "duration_ns": 1_000_000} | change
+    rows["calls"].append(inner)
+    found = generation.generate_calls(make_trace(rows))
+    assert [seq == 900 for seq in found] == expected
+
+
+def test_a_generate_that_never_ended_encloses_what_came_after_it(rows):
+    rows["calls"][-1]["duration_ns"] = None
+    rows["calls"].append(rows["calls"][-1] | {"seq": 900, "call": 900, "start_ns": 10**12})
+    assert generation.call_or_last(make_trace(rows)) != 900
 
 
 @pytest.mark.parametrize("question", EVERY_QUESTION)

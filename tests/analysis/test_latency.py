@@ -58,6 +58,22 @@ def test_a_step_that_never_ended_has_no_time(rows):
     assert token_times(make_trace(rows))["step"].tolist() == [0, 1, 2]
 
 
+def test_steps_are_timed_where_choices_are_not_followed(rows):
+    full = token_times(make_trace(rows))
+    rows["choices"] = []
+    times = token_times(make_trace(rows))
+    assert times["gap_ns"].tolist() == full["gap_ns"].tolist()
+    assert times["tokens"].isna().all()
+
+
+def test_chunks_of_a_prefill_are_part_of_the_wait_for_the_first_token(rows):
+    rows["steps"][0]["kind"] = "chunk"
+    rows["choices"].pop(0)
+    times = token_times(make_trace(rows))
+    assert times["step"].tolist() == [1, 2, 3]
+    assert times["at_ns"].iloc[0] == 40 * MS - 2 * 20_000
+
+
 def test_no_text_is_guessed(rows):
     for choice in rows["choices"]:
         choice["text"] = None

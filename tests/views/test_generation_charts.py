@@ -88,6 +88,11 @@ def test_many_gaps_are_folded_into_a_band():
     assert below.get_xlabel() == "step, 14 folded into one"
 
 
+def test_beam_search_counts_steps_and_says_so():
+    frame = times([MS] * 11).assign(tokens=pd.array([None] * 11, dtype="Int64"))
+    assert "1,000 steps a second" in charts.token_latency(frame).alt_text
+
+
 def test_one_token_has_no_gaps():
     chart = charts.token_latency(times([MS]))
     assert len(chart.axes) == 1

@@ -19,7 +19,8 @@ def token_times(trace: Trace, call: int | None = None) -> pd.DataFrame:
 
     Returns:
         A row a step that chose tokens: call, step, kind, tokens (of row 0; several in assisted
-        decoding), text (theirs, missing without a tokenizer), at_ns (from the start of the call;
+        decoding; missing where choices are not followed, as in beam search), text (theirs, missing
+        without a tokenizer), at_ns (from the start of the call;
         that of the first row is the time to the first token), gap_ns (since the tokens before,
         or the call's start).
     """
@@ -32,14 +33,17 @@ def token_times(trace: Trace, call: int | None = None) -> pd.DataFrame:
     chosen = chosen[chosen["row"] == 0].sort_values(["step", "offset"]).groupby("step")["text"]
     steps["tokens"] = steps["step"].map(chosen.size()).astype("Int64")
     steps["text"] = steps["step"].map(chosen.agg(_joined)).astype("string")
-    steps = steps.dropna(subset=["tokens"])
+    # What the recorder did inside steps they know; the rest of its work are spans of their own.
+    own_in_steps = steps["recorder_ns"].fillna(0).cumsum()
+    # All but the last chunk of a prefill choose nothing.
+    is_choosing = steps["tokens"].notna() if len(chosen) else steps["kind"].ne("chunk").fillna(True)
+    steps = steps[is_choosing].copy()
     steps["call"] = call
     if steps.empty or starts.empty:
         return steps.assign(at_ns=steps["start_ns"], gap_ns=steps["start_ns"]).iloc[:0][_COLUMNS]
     start, thread = starts.iloc[0]
     ends = steps["start_ns"] + steps["duration_ns"]
-    # What the recorder did inside steps they know; the rest of its work are spans of their own.
-    own = steps["recorder_ns"].fillna(0).cumsum() + _recorder_until(trace, call, thread, ends)
+    own = own_in_steps[is_choosing] + _recorder_until(trace, call, thread, ends)
     steps["at_ns"] = ends - start - own
     steps["gap_ns"] = steps["at_ns"].diff().fillna(steps["at_ns"])
     return steps[_COLUMNS].reset_index(drop=True)

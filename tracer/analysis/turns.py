@@ -9,6 +9,7 @@ from __future__ import annotations
 import numpy as np
 import pandas as pd
 
+from tracer.analysis.generation import generate_calls
 from tracer.analysis.latency import token_times
 from tracer.trace import Trace
 
@@ -22,16 +23,16 @@ def turns(trace: Trace) -> pd.DataFrame:
     Returns:
         turn (from 1), call, prompt_tokens (the whole prompt of row 0, pads counted), fed_tokens
         (those that went through the model in prefill), cached_tokens (those that the cache had
-        before), new_tokens (generated, row 0), first_token_ns (from the call's start),
+        before), new_tokens (generated, row 0; missing where choices
+        were not followed), first_token_ns (from the call's start),
         later_token_ns (median gap of the others), cache_bytes (at the end). Times are without the
         recorder's own.
     """
-    calls = trace.read("calls", ["seq"], [("kind", "==", "generate")]).sort_values("seq")
     steps = trace.read(
         "steps",
         ["call", "step", "kind", "input_tokens", "cache_tokens_before", "cache_bytes"],
     )
-    found = [_turn(trace, int(call), steps[steps["call"] == call]) for call in calls["seq"]]
+    found = [_turn(trace, call, steps[steps["call"] == call]) for call in generate_calls(trace)]
     columns = ["call", "prompt_tokens", "fed_tokens", "cached_tokens", "new_tokens"]
     columns += ["first_token_ns", "later_token_ns", "cache_bytes"]
     frame = pd.DataFrame(found, columns=columns, dtype=object).astype("Int64")
@@ -51,7 +52,7 @@ def _turn(trace: Trace, call: int, steps: pd.DataFrame) -> list[object]:
         fed if pd.isna(cached) else fed + cached,
         fed,
         cached,
-        times["tokens"].sum(),
+        times["tokens"].sum(min_count=1),
         times["at_ns"].iloc[0] if len(times) else pd.NA,
         round(gaps.median()) if len(gaps) else pd.NA,
         steps["cache_bytes"].max(),

@@ -106,9 +106,9 @@ def _finding(tokens: pd.DataFrame) -> str:
     if least["probability"] > _SURE:
         return f"{count}, each of them more than {share_label(_SURE, 1)} sure{rest}"
     return (
-        f"{count}, {share_label(tokens['probability'].mean(), 1)} sure on average, {close:,} with "
+        f"{count}, {_percent(float(tokens['probability'].mean()))} sure on average, {close:,} with "
         f"the second best closer than {share_label(_THREAD, 1)}; least sure of "
-        f"{drawable(_token(least))} ({share_label(least['probability'], 1)}){rest}"
+        f"{drawable(_token(least))} ({_percent(float(least['probability']))}){rest}"
     )
 
 

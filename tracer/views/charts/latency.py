@@ -127,11 +127,16 @@ def _finding(times: pd.DataFrame, later: pd.DataFrame) -> str:
     if later.empty:
         return f"{first}, and no other"
     gaps = later["gap_ns"].to_numpy(dtype=float)
-    rate = float(later["tokens"].sum()) / gaps.sum() * 1e9
+    # Beam search follows no choices: there only its steps can be counted.
+    is_counted = bool(later["tokens"].notna().all())
+    count = float(later["tokens"].sum()) if is_counted else len(later)
+    speed = count / gaps.sum() * 1e9
+    rate = f"{speed:,.0f}" if speed >= 100 else f"{speed:.3g}"
+    rate += f" {'tokens' if is_counted else 'steps'} a second"
     slowest = later.loc[later["gap_ns"].idxmax()]
     finding = (
-        f"{first}, then {duration_label(np.median(gaps))} a step (median), {rate:,.3g} tokens a "
-        f"second; slowest {duration_label(slowest['gap_ns'])} at step {slowest['step']:,}"
+        f"{first}, then {duration_label(np.median(gaps))} a step (median), {rate}; "
+        f"slowest {duration_label(slowest['gap_ns'])} at step {slowest['step']:,}"
     )
     third = len(gaps) // 3
     if third >= 10:

@@ -34,7 +34,7 @@ from tracer.views.labels import plural, share_label
 # colours differ in lightness, and what shares one differs by its hatch.
 _ROLES: Final[dict[str, tuple[str, str, str]]] = {
     "template": (FAINT, "", "template"),
-    "system": (YELLOW, "", "system"),
+    "system": (YELLOW, "\\\\\\\\", "system"),
     "user": (SKY, "", "user"),
     "assistant": (ORANGE, "////", "assistant, earlier"),
     "tool": (SKY, "////", "tool"),

@@ -34,6 +34,7 @@ _SERIES: Final[tuple[tuple[str, str, Any], ...]] = (
     (INK, "D", ":"),
 )
 _LONGEST: Final = 30
+_GOOD_FIT: Final = 0.95
 
 
 def turn_comparison(turns: pd.DataFrame) -> Chart:
@@ -125,9 +126,11 @@ def _finding(groups: list[tuple[Any, pd.DataFrame]], fits: pd.DataFrame) -> str:
         part += str(first["turn"])
         if len(group) > 1:
             part += f", {duration_label(last['first_token_ns'])} in turn {last['turn']}"
-        share = fits.loc[name, "quadratic_share"]
-        if not np.isnan(share) and len(groups) == 1:
-            part += f", {share_label(share, 1)} of that the n² part of the fit"
+        fit = fits.loc[name]
+        # A share of a curve that does not fit, or that falls before it rises, says nothing.
+        is_telling = fit["r_squared"] > _GOOD_FIT and 0 <= fit["quadratic_share"] <= 1
+        if is_telling and len(groups) == 1:
+            part += f", {share_label(fit['quadratic_share'], 1)} of that the n² part of the fit"
         parts.append(part)
     return "; ".join(parts)
 
