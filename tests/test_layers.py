@@ -12,10 +12,12 @@ PACKAGE = Path(__file__).resolve().parent.parent / "tracer"
 # Ground to top. A module may import modules of its own floor and of those above it in this list.
 # The first pattern that fits a module's name decides.
 FLOORS = [
-    ("ground", ["schema", "errors", "manifest", "privacy", "export.text"]),
+    ("ground", ["schema", "errors", "manifest", "privacy", "export.text", "machine"]),
+    ("formats", ["formats*"]),
     ("files", ["clocks", "checkpoint", "ranks", "folder", "batches", "conditions", "recovery"]),
+    ("surveys", ["problems", "survey"]),
     ("stores", ["archive", "merging", "storage", "journal", "views.labels"]),
-    ("tables", ["audit*", "export*"]),
+    ("tables", ["audit*", "export*", "views.tables"]),
     ("trace", ["frames", "summary", "scrubbing", "trace"]),
     ("recorder", ["spans", "recorder", "rows", "places"]),
     ("instrument", ["instrument*"]),
@@ -31,6 +33,7 @@ FLOORS = [
 ]
 REPLAY = ["schema", "errors", "manifest", "ranks", "folder", "storage", "recovery", "journal"]
 REPLAY += ["batches", "conditions", "archive", "merging", "frames", "trace", "summary", "scrubbing"]
+REPLAY += ["formats*", "problems", "survey", "machine", "inspection"]
 REPLAY += ["audit*", "export*", "analysis*", "views*", "explain*"]
 LIVE_PACKAGES = {"torch", "torchvision", "transformers", "accelerate", "tokenizers", "safetensors"}
 LIVE_PACKAGES |= {"qwen_vl_utils", "huggingface_hub"}

@@ -15,6 +15,7 @@ from typing import Any
 from tracer import checkpoint
 from tracer.errors import CheckpointError
 from tracer.instrument import (
+    folder_facts,
     load_facts,
     measure,
     modules,
@@ -91,7 +92,7 @@ def model_call(state: ThreadState, call: Call) -> Observer:
                 modules.meet(recorder, model)
         else:
             with recorder.guard("checkpoint_tensors"):
-                load_facts.tell_checkpoint(load)
+                folder_facts.tell_checkpoint(load)
     state.load = outer
     for identity in load.keys:
         reads.JOBS.pop(identity, None)
