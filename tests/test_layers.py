@@ -22,7 +22,7 @@ FLOORS = [
     ("recorder", ["spans", "recorder", "rows", "places"]),
     ("instrument", ["instrument*"]),
     ("session", ["session"]),
-    ("tools", ["verify", "inspection", "environment", "lab"]),
+    ("tools", ["verify", "inspection", "inspecting*", "environment", "lab"]),
     ("analysis", ["analysis*"]),
     ("diagnosis", ["diagnosis*"]),
     ("explain", ["explain*"]),
@@ -33,11 +33,19 @@ FLOORS = [
 ]
 REPLAY = ["schema", "errors", "manifest", "ranks", "folder", "storage", "recovery", "journal"]
 REPLAY += ["batches", "conditions", "archive", "merging", "frames", "trace", "summary", "scrubbing"]
-REPLAY += ["formats*", "problems", "survey", "machine", "inspection"]
+REPLAY += ["formats*", "problems", "survey", "machine"]
 REPLAY += ["audit*", "export*", "analysis*", "views*", "explain*"]
 LIVE_PACKAGES = {"torch", "torchvision", "transformers", "accelerate", "tokenizers", "safetensors"}
 LIVE_PACKAGES |= {"qwen_vl_utils", "huggingface_hub"}
-LIVE = ["instrument*", "verify", "lab", "demo*", "environment", "widgets*"]
+LIVE = [
+    "instrument*",
+    "verify",
+    "lab",
+    "demo*",
+    "environment",
+    "widgets*",
+    "inspecting.expectation",
+]
 
 
 def modules_in(package: Path) -> dict[str, Path]:

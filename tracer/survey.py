@@ -46,6 +46,8 @@ class Survey:
         chosen: Weights files that would be read, absent ones too, in the order of their names.
         why_not: Why a weights file would not be read, by path.
         problems: Everything that is wrong.
+        settings: JSON objects of configuration, tokenizer and template, by path; empty where those
+            were not to be looked at.
     """
 
     folder: Path
@@ -56,6 +58,7 @@ class Survey:
     chosen: list[str]
     why_not: dict[str, str]
     problems: list[Problem]
+    settings: dict[str, dict[str, Any]]
 
     @property
     def missing_bytes(self) -> int:
@@ -121,9 +124,10 @@ def survey_folder(
             elif problem is not None:
                 why_not[file.path] += f"; {problem.sentence}"
     found += _disagreements(files, index, entry, chosen, read)
+    settings: dict[str, dict[str, Any]] = {}
     if beside:
-        found += _beside(root, files)
-    return Survey(root, files, entry, index, read, chosen, why_not, found)
+        found += _beside(root, files, settings)
+    return Survey(root, files, entry, index, read, chosen, why_not, found, settings)
 
 
 def _weights(files: list[FolderFile]) -> Iterator[FolderFile]:
@@ -235,14 +239,16 @@ def _disagreements(
         yield from problems.of_index(index, headers, present)
 
 
-def _beside(root: Path, files: list[FolderFile]) -> Iterator[Problem]:
+def _beside(
+    root: Path, files: list[FolderFile], settings: dict[str, dict[str, Any]]
+) -> Iterator[Problem]:
     """Small files that can't be what their names say: pointers, empty ones, JSON that is none."""
     for file in files:
         if file.kind not in _SIDE_KINDS or "/" in file.path:
             continue
         try:
             if file.format == "json":
-                checkpoint.read_json(root / file.path)
+                settings[file.path] = checkpoint.read_json(root / file.path)
             else:
                 signature.read_start(root / file.path)
         except CheckpointError as error:
