@@ -45,6 +45,7 @@ LIVE = [
     "environment",
     "widgets*",
     "inspecting.expectation",
+    "inspecting.placing",
 ]
 
 

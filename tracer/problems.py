@@ -61,6 +61,11 @@ KINDS: Final[dict[str, Level]] = {
 """Every kind of problem. `error`: a load fails. `warning`: it may end well with values or answers
 that nobody asked for. `note`: harmless, and often asked about."""
 
+_SPOIL_A_FILE: Final = {
+    "absent_file", "broken_link", "no_permission", "unreadable", "empty_file", "lfs_pointer",
+    "wrong_format", "header_cut", "tail_cut", "damaged_header", "extra_bytes", "gap",
+    "size_mismatch", "damaged_json", "damaged_index", "outside_folder",
+}  # fmt: skip
 _MOST_NAMES: Final = 3
 
 
@@ -111,6 +116,15 @@ def from_error(error: CheckpointError, file: str) -> Problem:
     return Problem(
         error.kind, file, None, error.expected, error.found, error.missing_bytes, str(error)
     )
+
+
+def causes(found: Iterable[Problem]) -> dict[str, Problem]:
+    """Of each file that can't be used, the first thing that is wrong with it."""
+    first: dict[str, Problem] = {}
+    for one in found:
+        if one.file is not None and one.kind in _SPOIL_A_FILE:
+            first.setdefault(one.file, one)
+    return first
 
 
 def named(names: Iterable[str]) -> str:

@@ -116,14 +116,15 @@ def survey_folder(
     index, chosen = _chosen(root, files, entry, found)
     why_not = _why_not(files, entry, chosen)
     read = dict(headers or {})
-    for file in _weights(files):
+    files_read = [*_weights(files), *_under_a_name(root, files, chosen)]
+    for file in files_read:
         if file.path not in read:
             problem = _read(root, file, read)
             if problem is not None and file.path in chosen:
                 found.append(problem)
             elif problem is not None:
                 why_not[file.path] += f"; {problem.sentence}"
-    found += _disagreements(files, index, entry, chosen, read)
+    found += _disagreements(files_read, index, entry, chosen, read)
     settings: dict[str, dict[str, Any]] = {}
     if beside:
         found += _beside(root, files, settings)
@@ -216,6 +217,14 @@ def _read(root: Path, file: FolderFile, headers: dict[str, Header]) -> Problem |
             headers[file.path] = error.header
         return problems.from_error(error, file.path)
     return None
+
+
+def _under_a_name(root: Path, files: list[FolderFile], chosen: list[str]) -> Iterator[FolderFile]:
+    """What stands where a weights file should and is none, such as a folder."""
+    present = {file.path for file in files}
+    for path in chosen:
+        if path not in present and not problems.is_outside(path) and os.path.lexists(root / path):
+            yield FolderFile(path, "weights", _format(path), 0)
 
 
 def _disagreements(

@@ -37,8 +37,9 @@ class Param:
     """A parameter or buffer of the model as built.
 
     Attributes:
-        status: `held`, `converted`, `mismatched`, `tied`, `missing`, `not in a file` (a buffer that
-            the class computes), or `unknown` where no name of a file is known.
+        status: `held`, `converted`, `mismatched`, `tied`, `missing`, `promised` (an index names it
+            for a file that can't be read), `not in a file` (a buffer that the class computes), or
+            `unknown` where no name of a file is known.
         sources: Tensors of the file that it is for.
         tied_to: The name that it shares its values with.
     """
@@ -231,11 +232,21 @@ def _default_dtype(kind: Any) -> Iterator[None]:
 
 
 def _stored(inspection: Inspection) -> tuple[dict[str, TensorEntry], dict[str, str]]:
-    """Entries of the headers by name, and the file of every name that headers or index know."""
-    entries = {entry.key: entry for _, entry in chosen_entries(inspection.survey)}
-    index = inspection.survey.index
-    files = dict(index.weight_map) if index else {}
-    return entries, files | {entry.key: path for path, entry in chosen_entries(inspection.survey)}
+    """Entries of the headers by name, and the file of every name that a load would find.
+
+    An index is believed only of files whose headers could not be read.
+    """
+    from tracer.instrument import renames
+
+    survey = inspection.survey
+    named = survey.index.weight_map if survey.index else {}
+    files = {key: file for key, file in named.items() if file not in survey.headers}
+    entries = {}
+    for path, entry in chosen_entries(survey):
+        if entry.key in named or survey.index is None or not renames.reads_only_the_index():
+            entries[entry.key] = entry
+            files[entry.key] = path
+    return entries, files
 
 
 def _compared(
@@ -260,6 +271,8 @@ def _compared(
         status = _status(one.name, given, goals, one.name in persistent, tied, odd)
         if not files and status == "missing":
             status = "unknown"
+        if given and not any(key in entries for key in given) and one.name not in tied:
+            status = "promised"
         if status == "missing" and absent is not None and absent.search(one.name):
             status = "not in a file"
         params.append(

@@ -16,7 +16,7 @@ from tracer.checkpoint import Header
 from tracer.export.text import visible_text
 from tracer.inspecting.fit import stored_dtype
 from tracer.inspecting.tokenizer import ROLES, TokenizerFacts
-from tracer.problems import Problem
+from tracer.problems import Problem, causes
 from tracer.survey import Survey
 from tracer.views.labels import bytes_label, count_label, plural
 
@@ -55,11 +55,7 @@ def problem_rows(found: Iterable[Problem]) -> list[dict[str, Any]]:
 
 def file_rows(survey: Survey) -> list[dict[str, Any]]:
     """Every file of the folder, and every weights file that should be there."""
-    broken = {
-        one.file: one
-        for one in reversed(survey.problems)
-        if one.file is not None and one.key is None and one.level == "error"
-    }
+    broken = causes(survey.problems)
     rows = []
     for file in survey.files:
         header, cause = survey.headers.get(file.path), broken.get(file.path)

@@ -6,10 +6,12 @@ names the file and the numbers, whatever words the library's own error has.
 
 from __future__ import annotations
 
+import dataclasses
 import os
 from pathlib import Path
+from typing import Any
 
-from tracer import checkpoint, machine
+from tracer import checkpoint, machine, problems
 from tracer.errors import CheckpointError
 from tracer.instrument import shard_facts
 from tracer.instrument.reads import STORED_DTYPES, Load
@@ -75,6 +77,22 @@ def tell_problems(recorder: Recorder, survey: Survey) -> None:
         )
 
 
+def tell_broken(recorder: Recorder, asked: Any, with_weights: bool) -> None:
+    """What is wrong with a folder of which a configuration, tokenizer or processor did not load.
+
+    The same words are said once, so a model that failed inside the call adds nothing here.
+    """
+    if asked is None or not os.path.isdir(asked):
+        return
+    with recorder.guard("folder that could not be loaded"):
+        survey = survey_folder(asked)
+        beside = {file.path for file in survey.files if file.kind not in {"weights", "index"}}
+        own = [one for one in survey.problems if one.file in beside or one.kind == "no_config"]
+        tell_problems(
+            recorder, survey if with_weights else dataclasses.replace(survey, problems=own)
+        )
+
+
 def _tell_room(load: Load) -> None:
     """Whether what was still to be placed when the load failed could have had room in memory."""
     needed = sum(size for name, size in load.expected_bytes.items() if name not in load.placed)
@@ -105,9 +123,10 @@ def _tell_files(load: Load, folder: str, survey: Survey | None) -> None:
         os.path.realpath(path): path for path in load.headers if path not in load.files
     }
     filesystem = checkpoint.filesystem_of(folder)
-    causes = _causes(survey)
+    causes = {} if survey is None else problems.causes(survey.problems)
     unread = {os.path.basename(path) for path in _headers(load, folder, survey)}
-    for file in checkpoint.list_files(folder):
+    files = checkpoint.list_files(folder)
+    for file in files:
         path = os.path.realpath(Path(folder) / file.path)
         own = load.headers.get(named.get(path, ""))
         header = survey.headers.get(file.path, own) if survey is not None else own
@@ -131,25 +150,25 @@ def _tell_files(load: Load, folder: str, survey: Survey | None) -> None:
             filesystem=filesystem,
             access=_access(opened.get(path)),
         )
-    for path, cause in causes.items():
-        if cause.kind in {"absent_file", "outside_folder"}:
+    listed = {file.path for file in files}
+    for path in survey.chosen if survey is not None else ():
+        if path not in listed and path in causes:
             recorder.add_fact(
-                "files", load.call, load.call, model=load.model, path=path, kind="weights",
-                format=_format(path), read=False, why_not=cause.sentence, filesystem=filesystem,
-            )  # fmt: skip
+                "files",
+                load.call,
+                load.call,
+                model=load.model,
+                path=path,
+                kind="weights",
+                format=_format(path),
+                read=False,
+                why_not=causes[path].sentence,
+                filesystem=filesystem,
+            )
 
 
 def _format(path: str) -> str:
     return "safetensors" if path.endswith(".safetensors") else "pickle"
-
-
-def _causes(survey: Survey | None) -> dict[str, Problem]:
-    """Of each file that can't be read whole, the first thing that is wrong with it."""
-    causes: dict[str, Problem] = {}
-    for one in survey.problems if survey is not None else ():
-        if one.file is not None and one.key is None and one.level == "error":
-            causes.setdefault(one.file, one)
-    return causes
 
 
 def _expected_bytes(

@@ -48,6 +48,11 @@ def renamed(model: Any, keys: Iterable[str]) -> dict[str, Renamed]:
     return _renamed_by_five(model, keys) if release() >= FIVE else _renamed_by_four(model, keys)
 
 
+def reads_only_the_index() -> bool:
+    """Whether a sharded load leaves out what a shard holds and the index does not name."""
+    return release() < FIVE
+
+
 def _renamed_by_five(model: Any, keys: Iterable[str]) -> dict[str, Renamed]:
     from transformers import conversion_mapping, core_model_loading
 
