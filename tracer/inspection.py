@@ -121,10 +121,7 @@ class Inspection:
         """
         if name not in FRAMES:
             raise UnknownNameError(f"an inspection has no {name!r}; it has {', '.join(FRAMES)}")
-        import pandas
-
-        rows: list[dict[str, Any]] = getattr(self, f"_{name}")()
-        return pandas.DataFrame(rows, columns=_COLUMNS[name]).convert_dtypes()
+        return words.frame(getattr(self, f"_{name}")(), _COLUMNS[name])
 
     def _files(self) -> list[dict[str, Any]]:
         return words.file_rows(self.survey)

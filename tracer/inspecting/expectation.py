@@ -132,15 +132,12 @@ class Expectation:
         """
         if name not in FRAMES:
             raise UnknownNameError(f"an expectation has no {name!r}; it has {', '.join(FRAMES)}")
-        import pandas
-
         if name == "problems":
-            rows, columns = words.problem_rows(self.problems), words.PROBLEM_COLUMNS
-        else:
-            form = {"params": Param, "keys": Key, "placement": Placed}[name]
-            columns = [field.name for field in dataclasses.fields(form)]
-            rows = [words.plain_row(dataclasses.asdict(one)) for one in getattr(self, name)]
-        return pandas.DataFrame(rows, columns=columns).convert_dtypes()
+            return words.frame(words.problem_rows(self.problems), words.PROBLEM_COLUMNS)
+        form = {"params": Param, "keys": Key, "placement": Placed}[name]
+        columns = [field.name for field in dataclasses.fields(form)]
+        rows = [words.plain_row(dataclasses.asdict(one)) for one in getattr(self, name)]
+        return words.frame(rows, columns)
 
     def __str__(self) -> str:
         return words.expectation_text(self)

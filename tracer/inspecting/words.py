@@ -13,7 +13,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from typing import TYPE_CHECKING, Any, Final
 
 from tracer.checkpoint import Header
-from tracer.export.text import visible_text
+from tracer.export.text import storable_text, visible_text
 from tracer.inspecting.fit import stored_dtype
 from tracer.inspecting.tokenizer import ROLES, TokenizerFacts
 from tracer.problems import Problem, causes
@@ -21,6 +21,8 @@ from tracer.survey import Survey
 from tracer.views.labels import bytes_label, count_label, plural
 
 if TYPE_CHECKING:
+    import pandas
+
     from tracer.inspecting.expectation import Expectation
     from tracer.inspection import Inspection
 
@@ -249,6 +251,20 @@ def problem_lines(found: Iterable[Problem]) -> Iterator[str]:
             missing = sum(one.missing_bytes or 0 for one in group)
             size = f"; {missing:,} bytes are missing in all" if missing else ""
             yield f"{group[0].level}  ... and {len(rest)} more of {kind}{size}"
+
+
+def frame(rows: list[dict[str, Any]], columns: list[str]) -> pandas.DataFrame:
+    """Rows as a table; half characters in a stranger's names are written out."""
+    import pandas
+
+    cells = [
+        {
+            name: storable_text(value) if isinstance(value, str) else value
+            for name, value in row.items()
+        }
+        for row in rows
+    ]
+    return pandas.DataFrame(cells, columns=columns).convert_dtypes()
 
 
 def plain_row(row: Mapping[str, Any]) -> dict[str, Any]:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import dataclasses
 import os
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -43,10 +44,13 @@ def tell_checkpoint(load: Load, has_failed: bool = True) -> None:
     survey = _survey(load, folder, has_failed)
     if survey is not None:
         tell_problems(load.state.recorder, survey)
-    load.state.recorder.at_end.append(lambda: _tell_files(load, folder, survey))
-    _tell_tensors(load, folder, survey)
+    headers = dict(load.headers)
+    if has_failed and survey is not None:
+        headers = _unopened(folder, survey) | headers
+    load.state.recorder.at_end.append(lambda: _tell_files(load, folder, survey, headers))
+    _tell_tensors(load, survey, headers)
     if has_failed:
-        _tell_room(load)
+        _tell_room(load, headers)
 
 
 def _survey(load: Load, folder: str, has_failed: bool) -> Survey | None:
@@ -93,16 +97,19 @@ def tell_broken(recorder: Recorder, asked: Any, with_weights: bool) -> None:
         )
 
 
-def _tell_room(load: Load) -> None:
+def _tell_room(load: Load, headers: Mapping[str, checkpoint.Header]) -> None:
     """Whether what was still to be placed when the load failed could have had room in memory."""
     needed = sum(size for name, size in load.expected_bytes.items() if name not in load.placed)
     if load.arguments.get("device_map") not in (None, "cpu"):
         return  # what goes where is not decided by the machine's memory alone
+    if not load.expected_bytes:  # the model was not even built: what the files hold
+        entries = (entry for header in headers.values() for entry in header.tensors.values())
+        needed = sum(entry.size_bytes for entry in entries)
     room = machine.memory_left()
     if room is not None and needed > room.left_bytes:
         load.state.recorder.fault(
             "memory",
-            f"the load failed with {needed} bytes of the model still to be placed, where "
+            f"the load failed with {needed} bytes of weights still to be placed, where "
             f"{room.left_bytes} bytes of memory were left ({room.limit})",
         )
 
@@ -114,7 +121,9 @@ def _access(opened: str | None) -> str | None:
     return "mmap" if opened.endswith(".safetensors") else "bytes"
 
 
-def _tell_files(load: Load, folder: str, survey: Survey | None) -> None:
+def _tell_files(
+    load: Load, folder: str, survey: Survey | None, headers: Mapping[str, checkpoint.Header]
+) -> None:
     recorder = load.state.recorder
     resolved = recorder.notes.get("resolved", set())
     opened = {os.path.realpath(path): path for path in load.files}
@@ -124,13 +133,13 @@ def _tell_files(load: Load, folder: str, survey: Survey | None) -> None:
     }
     filesystem = checkpoint.filesystem_of(folder)
     causes = {} if survey is None else problems.causes(survey.problems)
-    unread = {os.path.basename(path) for path in _headers(load, folder, survey)}
+    told = {os.path.basename(path) for path in headers}
     files = checkpoint.list_files(folder)
     for file in files:
         path = os.path.realpath(Path(folder) / file.path)
         own = load.headers.get(named.get(path, ""))
         header = survey.headers.get(file.path, own) if survey is not None else own
-        is_looked_at = own is not None or file.path in unread
+        is_looked_at = own is not None or file.path in told
         read = path in opened or path in resolved
         recorder.add_fact(
             "files",
@@ -195,10 +204,12 @@ def _why_not(
     return _NOT_ASKED if survey is None else survey.why_not.get(path, _NOT_ASKED)
 
 
-def _tell_tensors(load: Load, folder: str, survey: Survey | None) -> None:
+def _tell_tensors(
+    load: Load, survey: Survey | None, headers: Mapping[str, checkpoint.Header]
+) -> None:
     recorder = load.state.recorder
     index = None if survey is None or survey.index is None else survey.index.weight_map
-    for path, header in _headers(load, folder, survey).items():
+    for path, header in headers.items():
         file = Path(path).name
         entries = header.tensors
         fates = [_fate(load, key, path) for key in entries]
@@ -217,17 +228,15 @@ def _tell_tensors(load: Load, folder: str, survey: Survey | None) -> None:
             fate=[fate for fate, _ in fates],
             because=[because for _, because in fates],
         )
-    if index is not None and load.headers:
-        named = {key for header in load.headers.values() for key in header.tensors}
+    if index is not None and headers and load.model is not None:
+        named = {key for header in headers.values() for key in header.tensors}
         lost = sorted(set(index) - named)
         if lost:
             recorder.notes.setdefault("index_only", {})[load.model] = lost
 
 
-def _headers(load: Load, folder: str, survey: Survey | None) -> dict[str, checkpoint.Header]:
-    """By full path: what the load opened; of one that came to nothing, all that it would open."""
-    if load.headers or survey is None:
-        return load.headers
+def _unopened(folder: str, survey: Survey) -> dict[str, checkpoint.Header]:
+    """By full path: headers of what a load that failed would have opened, had it come so far."""
     return {
         os.path.join(folder, path): survey.headers[path]
         for path in survey.chosen

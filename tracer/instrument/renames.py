@@ -96,9 +96,25 @@ def _renamed_by_four(model: Any, keys: Iterable[str]) -> dict[str, Renamed]:
 
 def passed_over(model: Any) -> tuple[re.Pattern[str] | None, re.Pattern[str] | None]:
     """Names that this class lets be missing, and names that it lets be unexpected."""
-    patterns = (getattr(model, name, None) or () for name in PASSED_OVER)
-    absent, extra = ("|".join(f"({one})" for one in each) for each in patterns)
+    absent, extra = (
+        "|".join(f"({one})" for one in (*(getattr(model, name, None) or ()), *more))
+        for name, more in zip(PASSED_OVER, ((), _moved_buffers(model)), strict=True)
+    )
     return re.compile(absent) if absent else None, re.compile(extra) if extra else None
+
+
+def _moved_buffers(model: Any) -> list[str]:
+    """Buffers of old files that models compute themselves by now, elsewhere.
+
+    `_adjust_missing_and_unexpected_keys` (5.24.0), `_load_pretrained_model` (4.51.3 and 4.57.6).
+    """
+    buffers = [name for name, _ in model.named_buffers()]
+    patterns = []
+    if any(name.endswith("rotary_emb.inv_freq") for name in buffers):
+        patterns.append(r"rotary_emb\.inv_freq")
+    if release() >= FIVE and any(name.endswith("position_ids") for name in buffers):
+        patterns.append(r"(^|\.)position_ids$")
+    return patterns
 
 
 def undivided_modules(model: Any) -> list[str]:
