@@ -66,6 +66,7 @@ _SPOIL_A_FILE: Final = {
     "wrong_format", "header_cut", "tail_cut", "damaged_header", "extra_bytes", "gap",
     "size_mismatch", "damaged_json", "damaged_index", "outside_folder",
 }  # fmt: skip
+_OF_NAMES: Final = {"not_held", "misplaced", "not_in_index", "held_twice"}
 _MOST_NAMES: Final = 3
 
 
@@ -125,6 +126,16 @@ def causes(found: Iterable[Problem]) -> dict[str, Problem]:
         if one.file is not None and one.kind in _SPOIL_A_FILE:
             first.setdefault(one.file, one)
     return first
+
+
+def after_success(found: Iterable[Problem]) -> list[Problem]:
+    """What is still worth saying where the library read every file: names that disagree.
+
+    A sum alone proves little: nobody reads it, and published ones are wrong now and then.
+    """
+    listed = list(found)
+    of_names = [one for one in listed if one.kind in _OF_NAMES]
+    return of_names + [one for one in listed if of_names and one.kind == "total_size"]
 
 
 def named(names: Iterable[str]) -> str:

@@ -193,6 +193,17 @@ def test_a_sound_folder_tells_no_fault(folder):
     assert files.loc[files["kind"] == "weights", "why_not"].isna().all()
 
 
+def test_what_the_library_could_read_is_not_called_broken(folder):
+    """A sum in the index that is wrong, and a pickle of another make, beside whole shards."""
+    content = json.loads((folder / INDEX).read_text())
+    content["metadata"]["total_size"] += 1
+    (folder / INDEX).write_text(json.dumps(content))
+    (folder / "training_args.bin").write_bytes(b"\x80\x04nonsense")
+    error, trace = load(folder)
+    assert error is None
+    assert trace.rows("faults") == 0
+
+
 def test_bytes_that_are_missing_are_summed(folder):
     first, second, *_ = shards(folder)
     lost = sum(one.size_bytes for one in read_header(first).tensors.values())

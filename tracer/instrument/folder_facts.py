@@ -42,6 +42,8 @@ def tell_checkpoint(load: Load, has_failed: bool = True) -> None:
     if folder is None:
         return
     survey = _survey(load, folder, has_failed)
+    if survey is not None and not has_failed:
+        survey = dataclasses.replace(survey, problems=problems.after_success(survey.problems))
     if survey is not None:
         tell_problems(load.state.recorder, survey)
     headers = dict(load.headers)
