@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import html
 import json
-from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
 from typing import TYPE_CHECKING, Any, Final
 
@@ -23,7 +22,6 @@ from tracer.views.labels import bytes_label, count_label, plural
 if TYPE_CHECKING:
     import pandas
 
-    from tracer.inspecting.expectation import Expectation
     from tracer.inspection import Inspection
 
 PROBLEM_COLUMNS: Final = [
@@ -156,40 +154,45 @@ def _plain(value: Any) -> str:
 
 def text(inspection: Inspection) -> str:
     """Some thirty lines for a terminal."""
-    return "\n".join([_line(inspection.folder.name or str(inspection.folder)), *_body(inspection)])
+    return "\n".join(
+        [one_line(inspection.folder.name or str(inspection.folder)), *_body(inspection)]
+    )
 
 
 def _body(inspection: Inspection) -> Iterator[str]:
     for title, lines in _parts(inspection):
         yield ""
         yield title
-        yield from (f"  {_line(line)}" for line in lines)
+        yield from (f"  {one_line(line)}" for line in lines)
 
 
 def page(inspection: Inspection) -> str:
     """The same for a notebook, its tables folded below."""
     from tracer.views.tables import styled
 
-    parts = _html_parts(_parts(inspection))
+    parts = html_parts(_parts(inspection))
     names = ("problems", "files", "tensors", "facts", "fit")
-    tables = "".join(_folded(name, styled(inspection.frame(name))) for name in names)
-    return f"<div><h3>{html.escape(_line(inspection.folder.name))}</h3>{parts}{tables}</div>"
+    tables = "".join(folded(name, styled(inspection.frame(name))) for name in names)
+    return f"<div><h3>{html.escape(one_line(inspection.folder.name))}</h3>{parts}{tables}</div>"
 
 
-def _html_parts(parts: Iterable[tuple[str, list[str]]]) -> str:
+def html_parts(parts: Iterable[tuple[str, list[str]]]) -> str:
+    """Titles and their lines as escaped lists."""
     return "".join(
         f"<h4>{html.escape(title)}</h4><ul>"
-        + "".join(f"<li>{html.escape(_line(line))}</li>" for line in lines)
+        + "".join(f"<li>{html.escape(one_line(line))}</li>" for line in lines)
         + "</ul>"
         for title, lines in parts
     )
 
 
-def _folded(title: str, table: Any) -> str:
+def folded(title: str, table: Any) -> str:
+    """A styled table below its title, closed until somebody opens it."""
     return f"<details><summary>{title}</summary>{table._repr_html_()}</details>"
 
 
-def _line(value: str) -> str:
+def one_line(value: str) -> str:
+    """Text that moves no cursor, on one line."""
     return visible_text(value).replace("\n", "\\n").replace("\t", "\\t")
 
 
@@ -273,54 +276,3 @@ def plain_row(row: Mapping[str, Any]) -> dict[str, Any]:
         name: json.dumps(value) if isinstance(value, tuple) else value
         for name, value in row.items()
     }
-
-
-def expectation_text(expectation: Expectation) -> str:
-    """An expectation for a terminal."""
-    lines = [expectation.class_name or "no model could be built"]
-    for title, part in _expectation_parts(expectation):
-        lines += ["", title, *(f"  {_line(line)}" for line in part)]
-    return "\n".join(lines)
-
-
-def expectation_page(expectation: Expectation) -> str:
-    """An expectation for a notebook."""
-    from tracer.views.tables import styled
-
-    parts = _html_parts(_expectation_parts(expectation))
-    names = ("problems", "params", "keys", "placement")
-    tables = "".join(_folded(name, styled(expectation.frame(name))) for name in names)
-    title = html.escape(expectation.class_name or "no model could be built")
-    return f"<div><h3>{title}</h3>{parts}{tables}</div>"
-
-
-def _expectation_parts(expectation: Expectation) -> Iterator[tuple[str, list[str]]]:
-    if expectation.class_name is not None:
-        yield "As built, without weights", list(_built(expectation))
-        title = "Placement (estimated: weights alone)"
-        yield title, [_placed_line(one) for one in expectation.placement]
-    found = expectation.problems
-    title = plural(len(found), "problem") if found else "No problem found"
-    yield title, list(problem_lines(found))
-
-
-def _built(expectation: Expectation) -> Iterator[str]:
-    own = [one for one in expectation.params if one.kind == "parameter" and one.tied_to is None]
-    yield (
-        f"{plural(len(own), 'parameter tensor')}, {count_label(expectation.parameters)} values, "
-        f"{bytes_label(expectation.size_bytes)} in {expectation.dtype}"
-    )
-    for title, rows in (("parameters", expectation.params), ("tensors in files", expectation.keys)):
-        counts = Counter(one.status for one in rows)
-        if counts:
-            shown = ", ".join(f"{count:,} {status}" for status, count in counts.most_common())
-            yield f"{title}: {shown}"
-    for one in expectation.params:
-        if one.tied_to is not None:
-            yield f"{one.param} is tied to {one.tied_to}"
-
-
-def _placed_line(one: Any) -> str:
-    room = "room unknown" if one.room_bytes is None else f"{bytes_label(one.room_bytes)} free"
-    verdict = {True: "fits", False: "does not fit", None: "not judged"}[one.fits]
-    return f"{one.device}: {bytes_label(one.size_bytes)}, {room}, {verdict}"
