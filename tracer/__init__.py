@@ -21,6 +21,7 @@ if TYPE_CHECKING:
         UnknownNameError,
     )
     from tracer.explain.languages import language
+    from tracer.inspection import Inspection, inspect
     from tracer.lab import Lab
     from tracer.session import record, start
     from tracer.trace import Trace, open_trace, read_csv
@@ -30,6 +31,7 @@ __version__ = "0.1.0"
 __all__ = [
     "CheckpointError",
     "IncompleteTraceWarning",
+    "Inspection",
     "Lab",
     "MissingPackageError",
     "SessionStateError",
@@ -39,6 +41,7 @@ __all__ = [
     "TracerError",
     "UnknownNameError",
     "check",
+    "inspect",
     "language",
     "open_trace",
     "read_csv",
@@ -59,6 +62,7 @@ _ROOMS: Final = {
         "UnknownNameError",
     ),
     "tracer.explain.languages": ("language",),
+    "tracer.inspection": ("Inspection", "inspect"),
     "tracer.lab": ("Lab",),
     "tracer.session": ("record", "start"),
     "tracer.trace": ("Trace", "open_trace", "read_csv"),

@@ -74,6 +74,7 @@ class Load:
     build_span: Any = None
     before_fill: dict[str, tuple[int, int]] = dataclasses.field(default_factory=dict)
     expected: dict[str, tuple[int, ...]] = dataclasses.field(default_factory=dict)
+    expected_bytes: dict[str, int] = dataclasses.field(default_factory=dict)
     mismatched: set[str] = dataclasses.field(default_factory=set)
     dtype_why: str | None = None
     dtype: str | None = None
