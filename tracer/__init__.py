@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     )
     from tracer.session import record, start
     from tracer.trace import Trace, open_trace, read_csv
+    from tracer.verify import audit_model
 
 __version__ = "0.1.0"
 
@@ -35,6 +36,7 @@ __all__ = [
     "TraceFormatError",
     "TracerError",
     "UnknownNameError",
+    "audit_model",
     "check",
     "open_trace",
     "read_csv",
@@ -56,6 +58,7 @@ _ROOMS: Final = {
     ),
     "tracer.session": ("record", "start"),
     "tracer.trace": ("Trace", "open_trace", "read_csv"),
+    "tracer.verify": ("audit_model",),
 }
 _ROOM_OF: Final = {name: room for room, names in _ROOMS.items() for name in names}
 

@@ -540,3 +540,14 @@ IGNORED_LOAD_ARGUMENTS: Final[tuple[tuple[Version, tuple[str, ...]], ...]] = (
 )
 """Arguments that from_pretrained accepts and drops (modeling_utils.py), with the first release that
 drops just these; newest first."""
+
+USED_CONVERSIONS: Final = "_weight_conversions"
+"""Attribute of a model of generation 5: the conversions that its load made use of."""
+RENAMING_METHOD: Final = "_get_key_renaming_mapping"
+"""Method of a model of generation 4 that gives each checkpoint name the model's name."""
+CLASS_RENAMINGS: Final = "_checkpoint_conversion_mapping"
+"""Attribute of a class of generation 4: its own patterns for that method."""
+RENAMED_CLASSES: Final = "VLMS"
+"""Name in modeling_utils (4.57): of which classes the loader looks at these patterns."""
+HOOK_OF_MODULE: Final = "_hf_hook"
+"""Attribute under which accelerate keeps what moves a module's weights (accelerate/hooks.py)."""
