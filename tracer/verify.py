@@ -7,6 +7,7 @@ as they are. The same comparison runs at the end of a load with `record(verify_w
 
 from __future__ import annotations
 
+import importlib.util
 import os
 from collections import Counter
 from collections.abc import Iterator, Mapping
@@ -46,21 +47,21 @@ def audit_model(
         `expected`, `found`, and `evidence`, a JSON list that names each parameter and what is
         wrong with it, of which the first 100 are given.
     """
-    try:
-        from tracer.instrument.comparing import compare
-        from tracer.instrument.sources import Sources, weight_files
+    for package in ("torch", "transformers", "safetensors"):
+        if importlib.util.find_spec(package) is None:
+            raise MissingPackageError(
+                f"audit_model() needs {package}; pip install 'tracer-lab[live]'"
+            )
+    from tracer.instrument.comparing import compare
+    from tracer.instrument.sources import Sources, weight_files
 
-        bare = _bare(model)
-        given = folder if isinstance(folder, Mapping) else None
-        files = [] if isinstance(folder, Mapping) else weight_files(folder)
-        with Sources(files, given) as sources:
-            verdicts = compare(bare, sources, key_mapping=key_mapping)
-            taken = {key for each in verdicts for key in each.keys}
-            unused = [name for name in sources.names if name not in taken]
-    except ImportError as error:
-        raise MissingPackageError(
-            f"audit_model() needs {error.name}; pip install 'tracer-lab[live]'"
-        ) from error
+    bare = _bare(model)
+    given = folder if isinstance(folder, Mapping) else None
+    files = [] if isinstance(folder, Mapping) else weight_files(folder)
+    with Sources(files, given) as sources:
+        verdicts = compare(bare, sources, key_mapping=key_mapping)
+        taken = {key for each in verdicts for key in each.keys}
+        unused = [name for name in sources.names if name not in taken]
     findings = _findings(verdicts, unused)
     return pd.DataFrame([finding.row() for finding in findings], columns=COLUMNS)
 
@@ -81,9 +82,10 @@ def _bare(model: Any) -> Any:
 
 
 def _findings(verdicts: list[Verdict], unused: list[str]) -> Iterator[Finding]:
-    nowhere = [each for each in verdicts if each.kind == "parameter" and each.against is None]
-    lost = [each for each in nowhere if each.because.startswith("on meta")]
-    random = [each for each in nowhere if each.because.startswith("in no file")]
+    from tracer.instrument.verdicts import IN_NO_FILE, ON_META
+
+    lost = [each for each in verdicts if each.because == ON_META]
+    random = [each for each in verdicts if each.because == IN_NO_FILE]
     parameters = [each for each in verdicts if each.kind == "parameter"]
     yield Finding(
         "2 none left on meta",
@@ -102,18 +104,18 @@ def _findings(verdicts: list[Verdict], unused: list[str]) -> Iterator[Finding]:
         _named(random),
         len(parameters),
     )
-    for check, kind, against, expected in (
-        ("4 parameters = sources", "parameter", "file", "each holds what the files say"),
-        (
-            "4 buffers = sources",
-            "buffer",
-            None,
-            "each holds what the files say, or the class",
-        ),
-        ("4 ties", "parameter", "memory", "what the class ties shares one memory"),
-    ):
-        rows = [each for each in verdicts if each.kind == kind and against in (None, each.against)]
-        yield _judged(check, expected, rows)
+    tied = [each for each in parameters if each.against == "memory"]
+    yield _judged(
+        "4 parameters = sources",
+        "each parameter holds what the files say",
+        [each for each in parameters if each.against != "memory"],
+    )
+    yield _judged(
+        "4 buffers = sources",
+        "each buffer holds what the files say or, where they are silent, what its class makes",
+        [each for each in verdicts if each.kind == "buffer"],
+    )
+    yield _judged("4 ties", "names that the class ties share one memory", tied)
 
 
 def _judged(check: str, expected: str, verdicts: list[Verdict]) -> Finding:

@@ -17,6 +17,7 @@ from tracer.instrument.sources import Sources, with_bar
 from tracer.instrument.verdicts import (
     DIFFERENT,
     EQUAL,
+    IN_NO_FILE,
     NOT_COMPARED,
     Verdict,
     Verdicts,
@@ -161,4 +162,4 @@ def _unsourced(verdicts: Verdicts, name: str, sources: Sources, no_class: str | 
         return no_class or "in no file, and the class built anew has no such buffer"
     if "lora_" in name:
         return "belongs to an adapter"
-    return "in no file, and tied to nothing that is"
+    return IN_NO_FILE

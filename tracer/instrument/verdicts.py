@@ -16,6 +16,9 @@ EQUAL: Final = "equal"
 DIFFERENT: Final = "different"
 NOT_COMPARED: Final = "not compared"
 
+ON_META: Final = "on meta: it has no values"
+IN_NO_FILE: Final = "in no file, and tied to nothing that is"
+
 _PLAIN: Final = {"Tensor", "Parameter", "Buffer"}
 
 
@@ -82,7 +85,7 @@ class Verdicts:
         """The values on the CPU, or None and why there are none to compare."""
         live = _held(self.named[name])
         if live is None:
-            return None, "on meta: it has no values"
+            return None, ON_META
         if hasattr(live, "to_local"):
             return None, "cut over several ranks"
         if type(live).__name__ not in _PLAIN:
