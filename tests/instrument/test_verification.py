@@ -78,8 +78,10 @@ def test_a_healthy_family_raises_no_alarm(folders, family):
     assert found[found["verdict"] == "broken"].to_dict("records") == []
 
 
-@pytest.mark.parametrize("family", ["mixtral", "t5", "qwen2_5_vl"])
-@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16])
+@pytest.mark.parametrize(
+    ("family", "dtype"),
+    [("mixtral", torch.float16), ("t5", torch.bfloat16), ("qwen2_5_vl", torch.float16)],
+)
 def test_a_cast_is_repeated_before_comparing(folders, family, dtype):
     folder, auto = folders(family)
     _, trace = record(auto, folder, torch_dtype=dtype)
@@ -164,10 +166,11 @@ def test_an_offloaded_weight_that_was_changed_on_the_disk(folders, tmp_path):
         folder, torch_dtype=torch.float16, device_map=DISK, offload_folder=str(tmp_path)
     )
     experts = "block_sparse_moe.experts.0.w2.weight" if FOUR else "mlp.experts.down_proj"
-    kept = tmp_path / f"model.layers.1.{experts}.dat"
-    if FOUR and not kept.exists():
+    kept = [*tmp_path.glob(f"model.layers.1.{experts}.*")]
+    if FOUR and not kept:
         pytest.skip("this release reads the source at each use: nothing lies in between")
-    kept.write_bytes(bytes(kept.stat().st_size))
+    (name,) = load_file(kept[0])
+    save_file({name: torch.zeros(3, 16, 24, dtype=torch.float16)}, kept[0])
     assert _broken(model, folder) == [f"model.layers.1.{experts}: holds nothing but zeros"]
 
 
