@@ -96,7 +96,7 @@ def test_a_gguf_file_is_said_not_to_be_compared(model, tmp_path):
     found = tracer.audit_model(model, file).set_index("check")
     row = found.loc["4 parameters = sources"]
     assert row["verdict"] == "not applicable"
-    assert "29 not compared: its source is a GGUF file" in row["found"]
+    assert "29 not compared: in a GGUF file" in row["found"]
     assert "broken" not in set(found["verdict"])
 
 

@@ -377,3 +377,31 @@ def test_a_conversion_that_fails_is_no_verdict(folders, monkeypatch):
     found = tracer.audit_model(model, folder).set_index("check").loc["4 parameters = sources"]
     assert found["verdict"] == "holds"
     assert "2 not compared: what it should hold could not be computed" in found["found"]
+
+
+@pytest.mark.filterwarnings("ignore:Environment variable")
+def test_a_file_that_only_a_pickle_can_hold_is_not_opened(folders, tmp_path):
+    folder, auto = folders("llama")
+    model = auto.from_pretrained(folder)
+    model.config.save_pretrained(tmp_path)
+    held = model.state_dict() | {"note": Path("anything")}  # more than tensors and numbers
+    torch.save(held, tmp_path / "pytorch_model.bin")
+    _, trace = record(type(model), None, config=model.config, state_dict=held)
+    assert is_all_equal(trace)
+    with pytest.raises(tracer.CheckpointError, match=r"pytorch_model.bin can't be read"):
+        tracer.audit_model(model, tmp_path)
+
+
+def test_a_comparison_that_is_cut_off_leaves_a_whole_trace(folders, monkeypatch):
+    folder, auto = folders("llama")
+
+    def stop(*_, **__):
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr("tracer.instrument.conversion.Group.values", stop)
+    recording = tracer.start(strict=True, verify_weights=True)
+    with pytest.raises(KeyboardInterrupt):
+        auto.from_pretrained(folder)
+    recording.stop()
+    (span,) = recording.trace["spans"].query("stage == 'verify'").itertuples()
+    assert span.status == "interrupted"

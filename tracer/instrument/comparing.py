@@ -157,7 +157,7 @@ def _compare_buffer(verdicts: Verdicts, name: str, made: Any) -> None:
 
 def _unsourced(verdicts: Verdicts, name: str, sources: Sources, no_class: str | None) -> str:
     if sources.unread:
-        return "; ".join(f"its source is {why}" for why in sources.unread.values())
+        return "; ".join(sources.unread.values())
     if verdicts.named[name].kind == "buffer":
         return no_class or "in no file, and the class built anew has no such buffer"
     if "lora_" in name:

@@ -100,15 +100,17 @@ def _planned_in_five(
     mapping = importlib.import_module("transformers.conversion_mapping")
     used = getattr(model, USED_CONVERSIONS, None)
     found = None if used is None else _collected(model, names, keys, copy.deepcopy(used))
-    if found is not None and _covered(found) >= len(names):
+    if found is not None and _covered(found, names) == len(names):
         return found
     # Made in another way, or loaded from another folder whose names needed no conversion.
     known = _collected(model, names, keys, mapping.get_model_conversion_mapping(model, key_mapping))
-    return known if found is None or _covered(known) > _covered(found) else found
+    if found is None or _covered(known, names) > _covered(found, names):
+        return known
+    return found
 
 
-def _covered(groups: list[Group]) -> int:
-    return len({name for group in groups for name in group.targets()})
+def _covered(groups: list[Group], names: Collection[str]) -> int:
+    return len({name for group in groups for name in group.targets() if name in names})
 
 
 def _collected(

@@ -30,7 +30,23 @@ class Sources:
         unread: Files whose tensors can't be told, to the reason.
     """
 
-    def __init__(self, files: Iterable[str], state_dict: Mapping[str, Any] | None = None) -> None:
+    def __init__(
+        self,
+        files: Iterable[str],
+        state_dict: Mapping[str, Any] | None = None,
+        *,
+        is_lenient: bool = False,
+    ) -> None:
+        """Open the files.
+
+        Args:
+            files: Their paths.
+            state_dict: Tensors that are in no file.
+            is_lenient: A file that can't be read goes to `unread`.
+
+        Raises:
+            CheckpointError: a file can't be read, and that was not to be put up with.
+        """
         self.names: dict[str, str | None] = {}
         self.unread: dict[str, str] = {}
         self._given = _tensors(state_dict or {})
@@ -38,13 +54,18 @@ class Sources:
         self._stack = ExitStack()
         try:
             for path in files:
-                self._open_file(path)
+                try:
+                    self._open_file(path)
+                except CheckpointError as error:
+                    if not is_lenient:
+                        raise
+                    self.unread[path] = str(error)
         except BaseException:
             self._stack.close()
             raise
         self.names.update(dict.fromkeys(self._given))
         if not self.names and not self.unread:
-            self.unread[""] = "not known: no file with weights was seen to be read"
+            self.unread[""] = "no file with weights was seen to be read"
 
     def __enter__(self) -> Sources:
         """Nothing more to do: the files are open."""
@@ -79,7 +100,7 @@ class Sources:
             held = self._stack.enter_context(safe_open(path, framework="pt"))
             names = list(held.keys())
         elif path.endswith(".gguf"):
-            self.unread[path] = "a GGUF file, whose tensors the library dequantises as it reads"
+            self.unread[path] = "in a GGUF file, whose tensors the library dequantises as it reads"
             return
         else:
             held = _unpickled(path)
