@@ -80,7 +80,11 @@ def test_a_healthy_family_raises_no_alarm(folders, family):
 
 @pytest.mark.parametrize(
     ("family", "dtype"),
-    [("mixtral", torch.float16), ("t5", torch.bfloat16), ("qwen2_5_vl", torch.float16)],
+    [
+        ("mixtral", torch.float16),
+        pytest.param("t5", torch.bfloat16, marks=pytest.mark.slow),
+        pytest.param("qwen2_5_vl", torch.float16, marks=pytest.mark.slow),
+    ],
 )
 def test_a_cast_is_repeated_before_comparing(folders, family, dtype):
     folder, auto = folders(family)
@@ -90,6 +94,7 @@ def test_a_cast_is_repeated_before_comparing(folders, family, dtype):
     assert (placed[placed["dtype"] != placed["stored_dtype"]]["new_infinities"] == 0).all()
 
 
+@pytest.mark.slow
 def test_a_file_in_bfloat16_is_widened_exactly(folders, tmp_path):
     folder, auto = folders("mixtral")
     auto.from_pretrained(folder, torch_dtype=torch.bfloat16).save_pretrained(tmp_path)
@@ -112,7 +117,9 @@ def _to_bin(folder, state_dict, shards):
         (folder / "pytorch_model.bin.index.json").write_text(json.dumps(index))
 
 
-@pytest.mark.parametrize(("family", "shards"), [("gpt2", 1), ("qwen2", 2)])
+@pytest.mark.parametrize(
+    ("family", "shards"), [("gpt2", 1), pytest.param("qwen2", 2, marks=pytest.mark.slow)]
+)
 def test_a_pickled_checkpoint_is_compared_too(folders, tmp_path, family, shards):
     folder, auto = folders(family)
     model = auto.from_pretrained(folder)
@@ -123,7 +130,7 @@ def test_a_pickled_checkpoint_is_compared_too(folders, tmp_path, family, shards)
     assert "broken" not in set(tracer.audit_model(model, tmp_path)["verdict"])
 
 
-@pytest.mark.parametrize("family", ["llama", "mixtral"])
+@pytest.mark.parametrize("family", [pytest.param("llama", marks=pytest.mark.slow), "mixtral"])
 def test_a_given_state_dict_is_the_source(folders, family):
     folder, auto = folders(family)
     model = auto.from_pretrained(folder)
@@ -144,7 +151,14 @@ def test_the_published_names_of_a_vision_model_in_shards(tmp_path):
     assert is_all_equal(trace)
 
 
-@pytest.mark.parametrize("family", ["llama", "mixtral", "qwen2"])
+@pytest.mark.parametrize(
+    "family",
+    [
+        pytest.param("llama", marks=pytest.mark.slow),
+        pytest.param("mixtral", marks=pytest.mark.slow),
+        "qwen2",
+    ],
+)
 def test_offloaded_weights_are_compared_where_they_lie(folders, tmp_path, family):
     folder, auto = folders(family)
     # What is tied goes to one place.
@@ -225,6 +239,7 @@ def test_a_shape_that_does_not_fit_is_not_compared(folders):
     assert "lm_head.weight: has shape [50, 16], its source [64, 16]" in _broken(model, folder)
 
 
+@pytest.mark.slow
 def test_a_mapping_of_the_users_is_followed(tmp_path):
     auto = saved("llama", tmp_path)
 
@@ -239,7 +254,7 @@ def test_a_mapping_of_the_users_is_followed(tmp_path):
     assert "broken" not in set(found["verdict"])
 
 
-@pytest.mark.parametrize("family", ["gpt2", "mixtral"])
+@pytest.mark.parametrize("family", [pytest.param("gpt2", marks=pytest.mark.slow), "mixtral"])
 def test_the_run_is_the_same_with_and_without(folders, family):
     folder, auto = folders(family)
 
