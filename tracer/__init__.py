@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from tracer.lab import Lab
     from tracer.session import record, start
     from tracer.trace import Trace, open_trace, read_csv
+    from tracer.verify import audit_model
 
 __version__ = "0.1.0"
 
@@ -40,6 +41,7 @@ __all__ = [
     "TraceFormatError",
     "TracerError",
     "UnknownNameError",
+    "audit_model",
     "check",
     "inspect",
     "language",
@@ -66,6 +68,7 @@ _ROOMS: Final = {
     "tracer.lab": ("Lab",),
     "tracer.session": ("record", "start"),
     "tracer.trace": ("Trace", "open_trace", "read_csv"),
+    "tracer.verify": ("audit_model",),
 }
 _ROOM_OF: Final = {name: room for room, names in _ROOMS.items() for name in names}
 

@@ -14,10 +14,10 @@ from typing import Any
 
 from tracer.instrument.installer import release
 from tracer.instrument.targets import (
-    CLASS_RENAMES_OF_FOUR,
+    CLASS_RENAMINGS,
     FIVE,
     PASSED_OVER,
-    RENAMES_OF_FOUR,
+    RENAMING_METHOD,
     UNDIVIDED,
 )
 
@@ -84,9 +84,9 @@ def _renamed_by_four(model: Any, keys: Iterable[str]) -> dict[str, Renamed]:
     prefix = model.base_model_prefix
     has_prefix = bool(prefix) and any(key.startswith(prefix) for key in listed)
     expects_prefix = bool(prefix) and hasattr(model, prefix)
-    names: Mapping[str, str] = getattr(model, RENAMES_OF_FOUR)(
+    names: Mapping[str, str] = getattr(model, RENAMING_METHOD)(
         listed,
-        getattr(type(model), CLASS_RENAMES_OF_FOUR, None) or None,
+        getattr(type(model), CLASS_RENAMINGS, None) or None,
         has_prefix and not expects_prefix,
         expects_prefix and not has_prefix,
     )

@@ -545,11 +545,20 @@ IGNORED_LOAD_ARGUMENTS: Final[tuple[tuple[Version, tuple[str, ...]], ...]] = (
 """Arguments that from_pretrained accepts and drops (modeling_utils.py), with the first release that
 drops just these; newest first."""
 
-RENAMES_OF_FOUR: Final = "_get_key_renaming_mapping"
-"""Method of generation 4 that says which parameter each checkpoint tensor is for."""
+USED_CONVERSIONS: Final = "_weight_conversions"
+"""Attribute of a model of generation 5: the conversions that its load made use of."""
 
-CLASS_RENAMES_OF_FOUR: Final = "_checkpoint_conversion_mapping"
-"""Patterns of a model class that generation 4 hands to that method (4.52 and later)."""
+RENAMING_METHOD: Final = "_get_key_renaming_mapping"
+"""Method of a model of generation 4 that gives each checkpoint name the model's name."""
+
+CLASS_RENAMINGS: Final = "_checkpoint_conversion_mapping"
+"""Attribute of a class of generation 4: its own patterns for that method."""
+
+RENAMED_CLASSES: Final = "VLMS"
+"""Name in modeling_utils (4.57): of which classes the loader looks at these patterns."""
+
+HOOK_OF_MODULE: Final = "_hf_hook"
+"""Attribute under which accelerate keeps what moves a module's weights (accelerate/hooks.py)."""
 
 PASSED_OVER: Final = ("_keys_to_ignore_on_load_missing", "_keys_to_ignore_on_load_unexpected")
 """Patterns of a model class: names whose absence, or presence, it does not report."""
