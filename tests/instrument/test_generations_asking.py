@@ -80,7 +80,7 @@ def test_who_wrote_each_token_is_known(asked):
 def test_the_picture_is_followed_and_its_limits_are_told(asked):
     (image,) = asked["images"].itertuples()
     assert image.expected_tokens == image.found_tokens == image.replaced_embeddings > 0
-    assert "processor: shortest_edge=" in image.limit
+    assert "processor: min_pixels=" in image.limit
 
 
 def test_positions_come_with_the_offset_of_the_picture(asked):
