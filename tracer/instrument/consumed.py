@@ -23,6 +23,17 @@ def find(run: Run) -> Encoding | None:
     return found
 
 
+def note_given(run: Run) -> None:
+    """The prompt of a call that never came to its decoding method: as the user gave it."""
+    given: Any = run.kwargs.get("input_ids")
+    given = run.kwargs.get("inputs") if given is None else given
+    if getattr(given, "ndim", 0) != 2 or given.is_floating_point() or is_encoder_decoder(run):
+        return
+    run.prompt = given.tolist()
+    run.encoding = find(run)
+    run.tokenizer = run.encoding.tokenizer if run.encoding else None
+
+
 def is_encoder_decoder(run: Run) -> bool:
     """Whether the prompt goes to an encoder, and the answer comes from a decoder."""
     return bool(getattr(run.model.config, "is_encoder_decoder", False))

@@ -184,6 +184,8 @@ def tell(run: Run, result: Any) -> None:
     finish = [_finish(run, row) for row in range(len(run.chosen))]
     run.span.columns["finish"] = finish if run.observes_choices else None
     _tell_choices(run, rows, finish)
+    if not run.prompt:
+        consumed.note_given(run)
     if run.prompt:
         _tell_answer(run, rows, consumed.tell_prompt(run))
         consumed.tell_images(run)

@@ -125,8 +125,22 @@ def _leave(
 def processor_call(state: ThreadState, call: Call) -> Observer:
     """A processor: text, images and videos into one set of tensors."""
     work, span, before = _enter(state, call, input_settings.argument(call, "text"))
+    given = {kind: input_settings.argument(call, f"{kind}s") for kind in _PIXELS}
     outcome = yield None
+    if outcome.error is not None and span is work.span:
+        _note_refused(state.recorder, work, given)
     _leave(state, call, work, span, before, outcome)
+
+
+def _note_refused(recorder: Recorder, work: Work, given: dict[str, Any]) -> None:
+    """Pictures of a call that ended before an image processor had them."""
+    flat = {
+        "image": images.flat_images(given["image"]),
+        "video": images.flat_videos(given["video"]),
+    }
+    for kind, pictures in flat.items():
+        if pictures and not any(image.kind == kind for image in work.images):
+            work.images.extend(images.take(recorder, pictures, kind))
 
 
 def tokenizer_call(state: ThreadState, call: Call) -> Observer:
