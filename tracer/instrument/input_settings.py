@@ -134,11 +134,16 @@ class Row:
 
 def tell(recorder: Recorder, event: int, work: Work) -> None:
     """Write the settings of an encoding call."""
-    rows = [*_of_tokenizer(work), *_of_parts(recorder, work)]
+    rows = [*_of_tokenizer(recorder, work), *_of_parts(recorder, work)]
     said = {row.setting.rpartition(".")[2] for row in rows}
     rows += [
         _of_unknown(work, name, value) for name, value in work.asked.items() if name not in said
     ]
+    tell_rows(recorder, event, rows)
+
+
+def tell_rows(recorder: Recorder, event: int, rows: Sequence[Row]) -> None:
+    """Write rows of `settings`, the last one where two say the same."""
     for row in {(one.scope, one.setting): one for one in rows}.values():
         recorder.add_fact("settings", event, event, **dataclasses.asdict(row))
 
@@ -163,7 +168,7 @@ def _tokenizer_of(work: Work) -> Any:
     return None if call is None else call.args[0]
 
 
-def _of_tokenizer(work: Work) -> Iterator[Row]:
+def _of_tokenizer(recorder: Recorder, work: Work) -> Iterator[Row]:
     call = work.settings.tokenizer
     if call is None:
         return
@@ -185,32 +190,37 @@ def _of_tokenizer(work: Work) -> Iterator[Row]:
     for name, value in effective.items():
         if value is None and name not in work.asked:
             continue
-        origin = _tokenizer_origin(work, tokenizer, given, name, value)
+        origin = _tokenizer_origin(recorder, work, given, name, value)
         used, why = _use(work.settings, name, effective)
         asked = plain(work.asked.get(name))
         yield Row("tokenizer", name, asked, plain(value), origin, used, why)
 
 
 def _tokenizer_origin(
-    work: Work, tokenizer: Any, given: dict[str, Any], name: str, value: Any
+    recorder: Recorder, work: Work, given: dict[str, Any], name: str, value: Any
 ) -> str:
     if name in work.asked:
         return "call"
     if name in given and given[name] is not None:
         return "processor"  # its own defaults, or what its tokenizer was loaded with
     if name in ("padding_side", "truncation_side"):
-        return attribute_origin(tokenizer, name, value)
+        return attribute_origin(recorder, _tokenizer_of(work), name, value)
     if name == "max_length":
         return "tokenizer"  # the longest that the model can take
     return "library"
 
 
-def attribute_origin(tokenizer: Any, name: str, value: Any) -> str:
-    """Who set an attribute of a tokenizer that also its file or its class may set."""
+def attribute_origin(recorder: Recorder, tokenizer: Any, name: str, value: Any) -> str:
+    """Who set an attribute of a tokenizer that its file, its load or its class may set too."""
     loaded = getattr(tokenizer, "init_kwargs", {})
-    if name in loaded:
-        return "tokenizer_config.json" if loaded[name] == value else "tokenizer after load"
-    return "library" if getattr(type(tokenizer), name, None) == value else "tokenizer after load"
+    configuration = resizes.configuration_of(recorder, tokenizer)
+    if name in loaded and loaded[name] == value:
+        if configuration is None:
+            return "tokenizer as loaded"
+        return "from_pretrained" if name in configuration[1] else "tokenizer_config.json"
+    if name not in loaded and getattr(type(tokenizer), name, None) == value:
+        return "library"
+    return "tokenizer after load"
 
 
 def _use(known: InForce, name: str, effective: dict[str, Any]) -> tuple[bool | None, str | None]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any, Final
 
 from tracer.instrument import input_settings, measure
+from tracer.instrument.input_settings import Row, plain
 from tracer.instrument.installer import release
 from tracer.instrument.stages import Call, Observer, open_call, open_span
 from tracer.instrument.targets import FIVE
@@ -130,27 +131,28 @@ def _tell_settings(
     cleans = _wants_clean_up(call, tokenizer)
     origin = "call"
     if asked.get(_CLEAN_UP) is None:
-        origin = input_settings.attribute_origin(tokenizer, _CLEAN_UP, cleans)
-    rows: list[tuple[str, Any, str, bool | None, str | None]] = [
-        ("skip_special_tokens", skips, "call" if "skip_special_tokens" in asked else "library",
-         bool(dropped), f"{dropped} special ids dropped" if skips else None),
-        (_CLEAN_UP, cleans, origin, bool(changed), _why(tokenizer, cleans, changed)),
-    ]  # fmt: skip
-    known = {row[0] for row in rows}
-    rows += [(name, one, "call", None, None) for name, one in asked.items() if name not in known]
-    for setting, effective, where, used, why in rows:
-        recorder.add_fact(
-            "settings",
-            event,
-            event,
-            scope="decode",
-            setting=setting,
-            asked=input_settings.plain(asked.get(setting)),
-            effective=input_settings.plain(effective),
-            origin=where,
-            used=used,
-            why=why,
-        )
+        origin = input_settings.attribute_origin(recorder, tokenizer, _CLEAN_UP, cleans)
+    skip_origin = "call" if "skip_special_tokens" in asked else "library"
+    rows = {
+        "skip_special_tokens": (skips, skip_origin, bool(dropped), _dropped(skips, dropped)),
+        _CLEAN_UP: (cleans, origin, bool(changed), _why(tokenizer, cleans, changed)),
+    }
+    told = [
+        Row("decode", name, plain(asked.get(name)), effective, where, used, why)
+        for name, (effective, where, used, why) in rows.items()
+    ]
+    told += [
+        Row("decode", name, plain(one), plain(one), "call", None, "not followed")
+        for name, one in asked.items()
+        if name not in rows
+    ]
+    input_settings.tell_rows(recorder, event, told)
+
+
+def _dropped(skips: bool, dropped: int) -> str | None:
+    if not skips:
+        return None
+    return f"{dropped} special ids dropped" if dropped else "there is no special id"
 
 
 def _why(tokenizer: Any, cleans: bool, changed: int | None) -> str | None:

@@ -17,11 +17,12 @@ from tracer.instrument.installer import INSTALLER
 from tracer.instrument.patching import IsOn
 from tracer.instrument.stages import Call, Observer
 from tracer.instrument.targets import RESIZE
-from tracer.recorder import Recorder
+from tracer.recorder import Guard, Recorder
 from tracer.spans import ThreadState
 
 _EDGES: Final = {"min_pixels": "shortest_edge", "max_pixels": "longest_edge"}
 """Each limit under its later name, as a part of `size`."""
+_MISSING: Final = object()
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -136,18 +137,22 @@ def origin_of(recorder: Recorder, part: Any, asked: dict[str, Any], name: str, v
             return "from_pretrained"
         if _says(given, name, value):
             return "preprocessor_config.json"
-    if _says(_defaults(part), name, value):
+    if _says(_defaults(recorder, part), name, value):
         return "library"
     return "processor after load" if configuration is not None else "processor"
 
 
 def _says(values: dict[str, Any], name: str, value: Any) -> bool:
-    edge = _EDGES.get(name)
-    size = values.get("size")
-    if edge is not None and size is not None and values.get(name) is None:
-        edges = size if isinstance(size, dict) else vars(size)
-        return bool(edges.get(edge, edges.get(name)) == value)
+    if name in _EDGES and values.get(name) is None:
+        return bool(edges_of(values.get("size")).get(name, _MISSING) == value)
     return name in values and same(values[name], value)
+
+
+def edges_of(size: Any) -> dict[str, int]:
+    """Pixel limits in a `size`, under the names of the limits; empty for sizes of another kind."""
+    values = size if isinstance(size, dict) else getattr(size, "__dict__", {})
+    edges = {name: values.get(edge) for name, edge in _EDGES.items()}
+    return {name: int(one) for name, one in edges.items() if one is not None}
 
 
 def same(one: Any, other: Any) -> bool:
@@ -157,14 +162,18 @@ def same(one: Any, other: Any) -> bool:
     return bool(one == other)
 
 
-def _defaults(part: Any) -> dict[str, Any]:
-    """What the class does without being told: its attributes, or the defaults of its arguments."""
+def _defaults(recorder: Recorder, part: Any) -> dict[str, Any]:
+    """What the class does without being told: the attributes of a new one, where it can be made.
+
+    Some releases write their defaults into the body of `__init__`, where nothing else shows them.
+    """
+    made: dict[type, dict[str, Any]] = recorder.notes.setdefault("defaults of parts", {})
     kind = type(part)
-    values = {
-        name: one.default
-        for name, one in inspect.signature(kind.__init__).parameters.items()
-        if one.default is not inspect.Parameter.empty
-    }
-    for home in reversed(kind.__mro__):
-        values |= {name: one for name, one in vars(home).items() if not callable(one)}
-    return {name: value for name, value in values.items() if value is not None}
+    if kind not in made:
+        values: dict[str, Any] = {}
+        for home in reversed(kind.__mro__):
+            values |= {name: one for name, one in vars(home).items() if not callable(one)}
+        with Guard(recorder, kind.__name__, is_quiet=True):
+            values |= vars(kind())
+        made[kind] = {name: value for name, value in values.items() if value is not None}
+    return made[kind]

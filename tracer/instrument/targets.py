@@ -571,3 +571,10 @@ IGNORED_LOAD_ARGUMENTS: Final[tuple[tuple[Version, tuple[str, ...]], ...]] = (
 )
 """Arguments that from_pretrained accepts and drops (modeling_utils.py), with the first release that
 drops just these; newest first."""
+
+IGNORED_TOKENIZER_ARGUMENTS: Final[tuple[tuple[Version, tuple[str, ...]], ...]] = (
+    (FIVE, ("use_fast",)),
+    ((0, 0), ()),
+)
+"""Arguments that AutoTokenizer accepts and drops (tokenization_auto.py), with the first release
+that drops just these; newest first."""
