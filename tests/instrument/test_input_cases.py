@@ -301,7 +301,8 @@ def test_steps_of_the_grid_that_share_a_position_are_found(processor, seeing):
     assert len(times) == video.grid_t == 4
     places = trace["tokens"].query("kind == 'video'").groupby("position_t").size()
     assert times["shares_position"].any() == (len(places) < 4)
-    assert (len(places) < 4) == (release() < FIVE)
+    # 4.57 makes whole numbers of the seconds first, and half of one becomes none.
+    assert (len(places) < 4) == (LATE_FOUR <= release() < FIVE)
 
 
 def test_the_helper_says_at_which_rate_it_sampled(processor):

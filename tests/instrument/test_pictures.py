@@ -1,9 +1,13 @@
 """Pictures in their other forms: several, from files, in padded batches, repeated, as videos."""
 
+import base64
+import io
+
 import pytest
 import torch
 from instrument.toys import MESSAGES, ask
 from qwen_vl_utils import process_vision_info
+from transformers import CLIPImageProcessor
 
 import tracer
 
@@ -37,6 +41,29 @@ def test_a_picture_from_a_file_is_told_as_one(processor, tmp_path):
         assert image.source_kind == kind
         assert (image.original_w, image.original_h) == MESSAGES[1]["content"][0]["image"].size
         assert str(tmp_path) not in str(recording.trace["images"].to_dict())
+
+
+def test_a_picture_in_a_message_itself_says_so(processor):
+    content = io.BytesIO()
+    MESSAGES[1]["content"][0]["image"].convert("RGBA").save(content, "PNG")
+    given = "data:image/png;base64," + base64.b64encode(content.getvalue()).decode()
+    with tracer.record(strict=True) as recording:
+        ask(processor, [{"role": "user", "content": [{"type": "image", "image": given}]}])
+    (image,) = recording.trace["images"].itertuples()
+    assert (image.source_kind, image.mode) == ("base64", "RGBA")
+    assert image.fetch_ns > 0
+
+
+def test_a_processor_without_a_grid_tells_sizes_and_values():
+    part = CLIPImageProcessor(size={"shortest_edge": 32}, crop_size={"height": 32, "width": 32})
+    picture = MESSAGES[1]["content"][0]["image"]
+    with tracer.record(strict=True) as recording:
+        values = part(images=[picture], return_tensors="pt")["pixel_values"]
+    (image,) = recording.trace["images"].itertuples()
+    assert (image.original_w, image.original_h) == picture.size
+    assert (image.processor_w, image.processor_h) == (32, 32)
+    assert image.value_min == pytest.approx(values.min().item())
+    assert image.value_max == pytest.approx(values.max().item())
 
 
 def test_two_images_are_two_rows_and_share_no_token(processor, seeing):

@@ -1,5 +1,6 @@
 """Templates, tokenizers, batches that move and answers that are decoded: what each step did."""
 
+import base64
 import json
 
 import pytest
@@ -269,3 +270,69 @@ def test_redaction_takes_the_text_out_of_the_way_out(processor, redacts):
     told = _summary(trace, "output")
     assert "texts" not in told
     assert told["characters"] == len("the red star")
+
+
+# Encoder and decoder
+
+
+def _translator():
+    from transformers import T5Config, T5ForConditionalGeneration
+
+    config = T5Config(vocab_size=640, d_model=16, d_kv=8, d_ff=16, num_layers=1, num_heads=2,
+                      decoder_start_token_id=0, eos_token_id=1, pad_token_id=0)  # fmt: skip
+    torch.manual_seed(0)
+    return T5ForConditionalGeneration(config).eval()
+
+
+@pytest.mark.parametrize("beams", [1, 2])
+def test_an_encoders_prompt_belongs_to_the_call_that_read_it(processor, beams):
+    model = _translator()
+    with tracer.record(strict=True) as recording:
+        inputs = processor.tokenizer(["the red star", "blue"], padding=True, return_tensors="pt")
+        output = model.generate(
+            **{name: inputs[name] for name in ("input_ids", "attention_mask")},
+            max_new_tokens=3, min_new_tokens=3, do_sample=False, num_beams=beams,
+        )  # fmt: skip
+    trace = recording.trace
+    (call,) = trace["calls"].query("kind == 'generate'").itertuples()
+    tokens = trace["tokens"].sort_values(["row", "index"])
+    assert set(tokens["event"]) == {call.seq}
+    read = tokens[tokens["part"] == "encoder"]
+    for row in set(tokens["row"]):
+        own = read[read["row"] == row]
+        assert own["token_id"].tolist() == inputs["input_ids"][row // beams].tolist()
+        assert own["position"].tolist() == list(range(len(own)))
+        assert own["attended"].tolist() == inputs["attention_mask"][row // beams].bool().tolist()
+        begun = tokens[(tokens["row"] == row) & (tokens["part"] == "decoder")]
+        assert begun["position"].iloc[0] == 0
+        assert begun["token_id"].iloc[0] == 0
+        if beams == 1:
+            assert begun["token_id"].tolist() == output[row].tolist()
+
+
+# Pictures through the library's own loader
+
+
+@pytest.mark.filterwarnings("ignore::DeprecationWarning:torchvision")
+@pytest.mark.parametrize("kind", ["path", "base64"])
+def test_a_picture_that_the_library_loads_is_told_as_given(processor, tmp_path, kind):
+    path = tmp_path / "picture.png"
+    MESSAGES[1]["content"][0]["image"].save(path)
+    given = str(path)
+    if kind == "base64":
+        given = "data:image/png;base64," + base64.b64encode(path.read_bytes()).decode()
+    key = "path" if kind == "path" else "url"
+    content = [{"type": "image", key: given}, {"type": "text", "text": "What is it?"}]
+    with tracer.record(strict=True) as recording:
+        inputs = processor.apply_chat_template(
+            [{"role": "user", "content": content}],
+            tokenize=True,
+            return_dict=True,
+            return_tensors="pt",
+        )
+    (image,) = recording.trace["images"].itertuples()
+    assert image.source_kind == kind
+    assert image.fetch_ns > 0
+    assert (image.original_w, image.original_h) == MESSAGES[1]["content"][0]["image"].size
+    assert [image.grid_t, image.grid_h, image.grid_w] == inputs["image_grid_thw"][0].tolist()
+    assert image.found_tokens == image.expected_tokens

@@ -415,6 +415,7 @@ TARGETS: Final[tuple[Target, ...]] = (
     _fetch("transformers.processing_utils", "load_image", before=LATE_FOUR),
     _fetch("transformers.processing_utils", "load_video", before=LATE_FOUR),
     _fetch("transformers.image_processing_base", "load_image", since=LATE_FOUR),
+    _fetch("transformers.image_processing_backends", "load_image_as_tensor", since=FIVE),
     _fetch("transformers.video_processing_utils", "load_video", since=LATE_FOUR),
     Target(
         _PROCESSOR,
