@@ -126,7 +126,7 @@ def test_joined_texts_are_what_the_tokenizer_decodes(request, name, text):
 
 def test_an_answers_texts_go_on_where_the_prompt_ended(llama, metaspace):  # noqa: F811
     with tracer.record(strict=True) as recording:
-        inputs = metaspace("red reddish", return_tensors="pt")
+        inputs = {"input_ids": metaspace("red reddish", return_tensors="pt")["input_ids"]}
         output = llama.generate(
             **inputs, max_new_tokens=4, do_sample=False, suppress_tokens=list(range(4, 640))
         )
