@@ -11,7 +11,7 @@ import dataclasses
 import sys
 from typing import Any, Final
 
-from tracer.instrument import encodings, images, input_settings, measure, resizes, tokens
+from tracer.instrument import encodings, images, input_settings, measure, rates, resizes, tokens
 from tracer.instrument.encodings import Encoding, Pieces
 from tracer.instrument.images import Image
 from tracer.instrument.prompts import Prompt
@@ -96,7 +96,7 @@ def _end(state: ThreadState, call: Call, work: Work, status: str, result: Any) -
             work.mask = None if mask is None else _as_rows(mask)
         encoding = _keep(state.recorder, work)
         videos = [one for one in work.images if one.kind == "video"]
-        input_settings.add_times(videos, work, result)
+        rates.add_times(videos, work, result)
         summary |= _counts(encoding, work) | _shapes(result)
         input_settings.tell(state.recorder, work.span.seq, work)
     state.recorder.notes["encoding"].pop(state.ident, None)
@@ -183,7 +183,7 @@ def image_processor_call(state: ThreadState, call: Call) -> Observer:
         if outcome.error is None:
             _add_pixels(taken, part, kind, outcome.result)
             if kind == "video":
-                input_settings.add_rates(taken, outcome.result)
+                rates.add_rates(taken, outcome.result)
     _leave(state, call, work, span, before, outcome)
 
 
