@@ -74,13 +74,13 @@ def test_who_wrote_each_token_is_known(asked):
     assert "".join(tokens[tokens["origin"] == "user"]["text"]) == MESSAGES[1]["content"][1]["text"]
     assert tokens[["position_t", "position_h", "position_w"]].iloc[0].tolist() == [0, 0, 0]
     origin = asked["prompts"]["template_origin"].tolist()
-    assert origin == ["chat_template of the Qwen2_5_VLProcessor"]
+    assert origin == ["chat_template.json"]
 
 
 def test_the_picture_is_followed_and_its_limits_are_told(asked):
     (image,) = asked["images"].itertuples()
     assert image.expected_tokens == image.found_tokens == image.replaced_embeddings > 0
-    assert "processor: shortest_edge=" in image.limit
+    assert "processor: min_pixels=" in image.limit
 
 
 def test_positions_come_with_the_offset_of_the_picture(asked):

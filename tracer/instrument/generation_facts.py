@@ -6,16 +6,14 @@ out), as the recorder's own work.
 
 from __future__ import annotations
 
-import dataclasses
 import sys
 from typing import Any
 
 from tracer.instrument import (
     caches,
     choices,
+    consumed,
     generation_settings,
-    images,
-    inputs,
     measure,
     modules,
     tokens,
@@ -38,11 +36,11 @@ def tell_setup(run: Run, input_ids: Any, kwargs: dict[str, Any]) -> None:
     stops = config.stop_strings
     run.stop_strings = [stops] if isinstance(stops, str) else list(stops or ())
     run.stop_ids = _stop_ids(config)
-    run.encoding = inputs.find(run.recorder, run.prompt)
+    run.encoding = consumed.find(run)
     run.tokenizer = run.encoding.tokenizer if run.encoding else _tokenizer_of(run)
     run.vocabulary = tokens.vocabulary_of(run.recorder, run.tokenizer)
     if run.vocabulary is not None:
-        run.assemblers = [TextAssembler(run.vocabulary) for _ in run.prompt]
+        run.assemblers = [TextAssembler(run.vocabulary, after=row) for row in run.prompt]
     run.chain_length = len(kwargs["logits_processor"])
     _tell_call(run, config, kwargs)
     generation_settings.tell(run, config)
@@ -186,10 +184,11 @@ def tell(run: Run, result: Any) -> None:
     finish = [_finish(run, row) for row in range(len(run.chosen))]
     run.span.columns["finish"] = finish if run.observes_choices else None
     _tell_choices(run, rows, finish)
+    if not run.prompt:
+        consumed.note_given(run)
     if run.prompt:
-        _tell_prompt(run)
-        _tell_answer(run, rows)
-        _tell_images(run)
+        _tell_answer(run, rows, consumed.tell_prompt(run))
+        consumed.tell_images(run)
 
 
 def _finish(run: Run, row: int) -> str:
@@ -218,25 +217,9 @@ def _tell_choices(run: Run, rows: list[list[int]] | None, finish: list[str]) -> 
         choices.release(run, row, accepted=stands, finish=finish[row])
 
 
-def _tell_prompt(run: Run) -> None:
-    if run.encoding is not None:
-        run.encoding.consumed = True
-    mask: Any = run.kwargs.get("attention_mask")
-    is_ours = mask is not None and mask.ndim == 2 and not run.model.config.is_encoder_decoder
-    given = mask.tolist() if is_ours else None
-    tokens.tell(
-        run.recorder,
-        run.span.seq,
-        run.encoding,
-        run.prompt,
-        given,
-        placeholders=run.placeholders(),
-        tokenizer=run.tokenizer,
-        positions=run.first_positions,
-    )
-
-
-def _tell_answer(run: Run, rows: list[list[int]] | None) -> None:
+def _tell_answer(run: Run, rows: list[list[int]] | None, numbers: list[int]) -> None:
+    """Tokens of the answer; `numbers` are the running numbers of each row's first."""
+    part = "decoder" if consumed.is_encoder_decoder(run) else None
     for row, ids in enumerate(run.chosen):
         start = len(run.prompt[row])
         for place, token_id in enumerate(ids):
@@ -251,8 +234,9 @@ def _tell_answer(run: Run, rows: list[list[int]] | None) -> None:
                 run.span.seq,
                 run.span.seq,
                 row=row,
-                index=start + place,
+                index=numbers[row] + place,
                 position=start + place,
+                part=part,
                 token_id=token_id,
                 vocab=vocab,
                 bytes_hex=None if raw is None else raw.hex(),
@@ -261,30 +245,3 @@ def _tell_answer(run: Run, rows: list[list[int]] | None) -> None:
                 origin="generated",
                 attended=True,
             )
-
-
-def _tell_images(run: Run) -> None:
-    if run.encoding is None:
-        return
-    marks = run.placeholders()
-    for kind in ("image", "video"):
-        places = [
-            (row, place)
-            for row, ids in enumerate(run.prompt)
-            for place, token_id in enumerate(ids)
-            if marks.kind(token_id) == kind
-        ]
-        offset = 0
-        for image in (one for one in run.encoding.images if one.kind == kind):
-            count = image.expected_tokens or 0
-            own = places[offset : offset + count]
-            compared = run.replaced[offset : offset + count] if run.replaced else None
-            told = dataclasses.replace(
-                image,
-                row=own[0][0] if own else image.row,
-                found_tokens=len(own),
-                first_position=own[0][1] if own else None,
-                replaced_embeddings=None if compared is None else sum(compared),
-            )
-            images.tell(run.recorder, told, run.span.seq, run.span.seq)
-            offset += count

@@ -19,6 +19,7 @@ from tracer.instrument import (
     load_facts,
     measure,
     modules,
+    part_settings,
     placements,
     reads,
     shard_rows,
@@ -48,6 +49,7 @@ def part_call(state: ThreadState, call: Call) -> Observer:
     outer = state.asked
     if call.target.module.endswith("auto_factory"):
         state.asked = dict(call.kwargs)  # what the class below is given is not all the user's
+    is_asked = sum(one.name.endswith(".from_pretrained") for one in state.spans) == 1
     outcome = yield None
     state.asked = outer
     if outcome.error is not None:
@@ -55,9 +57,12 @@ def part_call(state: ThreadState, call: Call) -> Observer:
         with state.own_work("folder that could not be loaded"):
             asked = call.argument(1, "pretrained_model_name_or_path")
             folder_facts.tell_broken(state.recorder, asked, with_weights=is_model)
-    state.close(span, outcome.status)
     if outcome.error is None and call.target.stage in {"tokenizer", "processor"}:
         _remember_tokenizer(state.recorder, outcome.result)
+        if is_asked:  # of what the library loads for itself, the whole tells
+            with state.own_work("settings of the load"), state.recorder.guard(call.target.name):
+                part_settings.tell(state.recorder, span.seq, outcome.result, dict(call.kwargs))
+    state.close(span, outcome.status)
 
 
 def _remember_tokenizer(recorder: Recorder, loaded: Any) -> None:

@@ -11,7 +11,7 @@ import sys
 from typing import Any
 
 from tracer.instrument import caches, choices, measure, tokens
-from tracer.instrument.inputs import Encoding
+from tracer.instrument.encodings import Encoding
 from tracer.instrument.stages import Outcome
 from tracer.instrument.vocabulary import TextAssembler, Vocabulary
 from tracer.spans import Span, ThreadState
@@ -312,24 +312,6 @@ class Run:
         return texts[-1] if texts else None
 
     # The prompt
-
-    def compare_embeddings(self, embeddings: Any) -> None:
-        """Count the rows of the embeddings that equal the vision model's output, in order."""
-        torch = sys.modules["torch"]
-        features, self.features = torch.cat(self.features), []
-        flat = embeddings.detach().reshape(-1, embeddings.shape[-1])
-        marks = self.placeholders()
-        wanted = [
-            place
-            for place, token_id in enumerate(one for row in self.prompt for one in row)
-            if marks.kind(token_id)
-        ]
-        if len(wanted) != len(features) or len(flat) < len(wanted) or not wanted:
-            self.replaced = []
-            return
-        index = torch.tensor(wanted, device=flat.device)
-        equal = (flat[index] == features.to(flat.device, flat.dtype)).all(-1)
-        self.replaced = [bool(one) for one in equal.tolist()]
 
     def placeholders(self) -> tokens.Placeholders:
         """Ids that stand for images and videos, as the model's configuration names them."""

@@ -148,6 +148,12 @@ def _setup(attribute: str, since: Version | None = None, before: Version | None 
     )
 
 
+def _fetch(
+    owner: str, attribute: str, since: Version | None = None, before: Version | None = None
+) -> Target:
+    return Target(owner, attribute, "images.loaded", "vision", since=since, before=before)
+
+
 TARGETS: Final[tuple[Target, ...]] = (
     # Whole loads. Each is a call; an Auto class's call holds the concrete class's.
     _from_pretrained(f"{_AUTO}.auto_factory:_BaseAutoModelClass", "resolve"),
@@ -212,10 +218,18 @@ TARGETS: Final[tuple[Target, ...]] = (
     _part(_PROCESSOR, "_get_arguments_from_pretrained", "processor", None),
     _part("transformers.configuration_utils:PreTrainedConfig", "from_dict", "config"),
     _part(_OLD_CONFIG, "from_dict", "config", None, FIVE),
-    _part(
-        "transformers.image_processing_base:ImageProcessingMixin", "from_dict", "processor", None
+    Target(
+        "transformers.image_processing_base:ImageProcessingMixin",
+        "from_dict",
+        "images.configured",
+        "processor",
     ),
-    _part("transformers.video_processing_utils:BaseVideoProcessor", "from_dict", "processor", None),
+    Target(
+        "transformers.video_processing_utils:BaseVideoProcessor",
+        "from_dict",
+        "images.configured",
+        "processor",
+    ),
     _part(_PROCESSOR, "from_args_and_dict", "processor", None),
     _part(_TOKENIZER, "_from_pretrained", "tokenizer", None),
     _load_stage("_get_resolved_checkpoint_files", "resolve"),
@@ -395,7 +409,14 @@ TARGETS: Final[tuple[Target, ...]] = (
     Target("qwen_vl_utils.vision_process", "extract_vision_info", "images.found", "vision", "root"),
     Target("qwen_vl_utils.vision_process", "fetch_image", "images.fetched", "vision", "root"),
     Target("qwen_vl_utils.vision_process", "fetch_video", "images.fetched", "vision", "root"),
+    Target("qwen_vl_utils.vision_process", "to_rgb", "images.converted"),
     Target("qwen_vl_utils.vision_process", "smart_resize", "images.resized"),
+    # The library's own way to fetch, by the name that it looks up.
+    _fetch("transformers.processing_utils", "load_image", before=LATE_FOUR),
+    _fetch("transformers.processing_utils", "load_video", before=LATE_FOUR),
+    _fetch("transformers.image_processing_base", "load_image", since=LATE_FOUR),
+    _fetch("transformers.image_processing_backends", "load_image_as_tensor", since=FIVE),
+    _fetch("transformers.video_processing_utils", "load_video", since=LATE_FOUR),
     Target(
         _PROCESSOR,
         "__call__",
@@ -406,7 +427,7 @@ TARGETS: Final[tuple[Target, ...]] = (
     ),
     _part(_PROCESSOR, "prepare_inputs_layout", "encode"),
     _part(_PROCESSOR, "validate_inputs", "encode"),
-    _part(_PROCESSOR, "_merge_kwargs", "encode", None),
+    Target(_PROCESSOR, "_merge_kwargs", "input_settings.merged", "encode", every_subclass=True),
     _part(_PROCESSOR, "_process_images", "encode"),
     _part(_PROCESSOR, "_process_videos", "encode"),
     _part(_PROCESSOR, "get_text_with_replacements", "encode"),
@@ -423,6 +444,12 @@ TARGETS: Final[tuple[Target, ...]] = (
         every_subclass=True,
     ),
     Target(
+        _TOKENIZER,
+        "_get_padding_truncation_strategies",
+        "input_settings.strategies",
+        every_subclass=True,
+    ),
+    Target(
         "transformers.image_processing_utils:BaseImageProcessor",
         "__call__",
         "inputs.image_processor_call",
@@ -433,21 +460,21 @@ TARGETS: Final[tuple[Target, ...]] = (
     Target(
         "transformers.feature_extraction_utils:BatchFeature",
         "to",
-        "inputs.transfer",
+        "outputs.transfer",
         "transfer",
         route="root",
     ),
     Target(
         "transformers.tokenization_utils_base:BatchEncoding",
         "to",
-        "inputs.transfer",
+        "outputs.transfer",
         "transfer",
         route="root",
     ),
     Target(
         _TOKENIZER,
         "decode",
-        "inputs.output",
+        "outputs.output",
         "output",
         route="root",
         every_subclass=True,
@@ -455,7 +482,7 @@ TARGETS: Final[tuple[Target, ...]] = (
     Target(
         _TOKENIZER,
         "batch_decode",
-        "inputs.output",
+        "outputs.output",
         "output",
         route="root",
         every_subclass=True,
@@ -521,6 +548,11 @@ TARGETS: Final[tuple[Target, ...]] = (
     ),
 )
 
+RESIZE: Final = Target(
+    "transformers.image_processing_utils", "smart_resize", "resizes.processed", "encode"
+)
+"""Function of an image processor's own file that computes a size; met where one is called."""
+
 ROTARY_FUNCTIONS: Final = {
     "apply_rotary_pos_emb": "rotary_applications",
     "apply_multimodal_rotary_pos_emb": "rotary_applications",
@@ -565,3 +597,10 @@ PASSED_OVER: Final = ("_keys_to_ignore_on_load_missing", "_keys_to_ignore_on_loa
 
 UNDIVIDED: Final = "_no_split_modules"
 """Classes of modules that a device map keeps in one piece."""
+
+IGNORED_TOKENIZER_ARGUMENTS: Final[tuple[tuple[Version, tuple[str, ...]], ...]] = (
+    (FIVE, ("use_fast",)),
+    ((0, 0), ()),
+)
+"""Arguments that AutoTokenizer accepts and drops (tokenization_auto.py), with the first release
+that drops just these; newest first."""
