@@ -9,13 +9,14 @@ from __future__ import annotations
 from typing import Final
 
 from tracer.instrument import generation_facts, modules
-from tracer.instrument.choices import Probe
+from tracer.instrument.finishes import Watch
 from tracer.instrument.run import Run
+from tracer.instrument.scores import Probe
 from tracer.instrument.stages import Call, Observer, open_call, open_span
 from tracer.spans import ThreadState
 
-_FOLLOWED: Final = "_sample"
-"""The decoding method whose choices are followed; it runs for greedy as well as for sampling."""
+_FOLLOWED: Final = {"_sample": "rows", "_beam_search": "beams", "_assisted_decoding": "drafts"}
+"""Decoding methods whose choices are followed, and how; the first runs for greedy too."""
 
 
 def generate(state: ThreadState, call: Call) -> Observer:
@@ -53,8 +54,8 @@ def decoding(state: ThreadState, call: Call) -> Observer:
         run.end_setup()
         run.mode = method
         state.recorder.places.source(call.function)  # its text, the loop over the tokens
-        run.observes_choices = method == _FOLLOWED
-        if not run.observes_choices:
+        run.follows = _FOLLOWED.get(method, "")
+        if not run.follows:
             state.recorder.fault(
                 "choices", f"{method}: choices of this decoding method are not followed"
             )
@@ -69,7 +70,7 @@ def prepared(state: ThreadState, call: Call) -> Observer:
     if run is None or call.args[0] is not run.model:
         yield None
         return
-    run.begin_step()
+    run.begin_step(call.argument(1, "input_ids"))
     outcome = yield None
     run.prepared(outcome)
 
@@ -77,7 +78,8 @@ def prepared(state: ThreadState, call: Call) -> Observer:
 def processed(state: ThreadState, call: Call) -> Observer:
     """`LogitsProcessorList.__call__`: the library's own loop over a list of probes."""
     run: Run | None = state.run
-    if run is None or run.step is None or run.step.in_forward is False:
+    # After the choice it is a draft that is being made, for the next step.
+    if run is None or run.step is None or not run.step.in_forward or run.step.chose:
         yield None
         return
     clock = state.recorder.clock
@@ -85,7 +87,7 @@ def processed(state: ThreadState, call: Call) -> Observer:
     run.processing_began(call.argument(2, "scores"))
     probes = []
     changed = None
-    if run.observes_choices and state.recorder.options.effects and len(processors):
+    if run.follows and state.recorder.options.effects and len(processors):
         probes = [Probe(one, run.step.scores, clock) for one in processors]
         changed = ((type(processors)(probes), *call.args[1:]), call.kwargs)
     start = clock()
@@ -101,6 +103,40 @@ def stopped(state: ThreadState, call: Call) -> Observer:
         yield None
         return
     run.stopping_began(call.argument(1, "input_ids"))
+    changed = None
+    if run.watches_criteria:
+        criteria, fired = call.args[0], run.step.scores.fired
+        changed = (
+            (type(criteria)(Watch(one, fired) for one in criteria), *call.args[1:]),
+            call.kwargs,
+        )
     start = state.recorder.clock()
-    outcome = yield None
+    outcome = yield changed
     run.stopping_ended(start, outcome.result)
+
+
+def beams_selected(state: ThreadState, call: Call) -> Observer:
+    """`_get_running_beams_for_next_iteration`: what one round of beam search goes on with."""
+    run: Run | None = state.run
+    outcome = yield None
+    if run is not None and call.args[0] is run.model and outcome.result is not None:
+        run.beams_selected(call.kwargs, outcome.result)
+
+
+def beams_ended(state: ThreadState, call: Call) -> Observer:
+    """`_update_finished_beams`: the best sequences that have ended so far."""
+    run: Run | None = state.run
+    outcome = yield None
+    if run is None or run.beams is None or outcome.result is None:
+        return
+    if call.args[0] is run.model:
+        run.beams.ended(outcome.result)
+
+
+def drafting(state: ThreadState, call: Call) -> Observer:
+    """`_get_candidate_generator`: what proposes tokens in assisted decoding."""
+    run: Run | None = state.run
+    outcome = yield None
+    if run is not None and call.args[0] is run.model and outcome.result is not None:
+        run.drafting = type(outcome.result).__name__
+        run.span.columns["mode"] = generation_facts.mode(run)

@@ -13,6 +13,7 @@ from typing import Any
 from tracer.instrument import (
     caches,
     choices,
+    finishes,
     generation_settings,
     images,
     inputs,
@@ -20,6 +21,7 @@ from tracer.instrument import (
     modules,
     tokens,
 )
+from tracer.instrument.beams import Beams
 from tracer.instrument.run import Run
 from tracer.instrument.vocabulary import TextAssembler
 
@@ -35,14 +37,16 @@ def tell_setup(run: Run, input_ids: Any, kwargs: dict[str, Any]) -> None:
     run.defaults = generation_settings.library_defaults(run.model.generation_config)
     run.is_greedy = not config.do_sample
     run.max_length = config.max_length
-    stops = config.stop_strings
-    run.stop_strings = [stops] if isinstance(stops, str) else list(stops or ())
+    run.watches_criteria = not finishes.are_plain(kwargs["stopping_criteria"])
     run.stop_ids = _stop_ids(config)
     run.encoding = inputs.find(run.recorder, run.prompt)
     run.tokenizer = run.encoding.tokenizer if run.encoding else _tokenizer_of(run)
     run.vocabulary = tokens.vocabulary_of(run.recorder, run.tokenizer)
     if run.vocabulary is not None:
         run.assemblers = [TextAssembler(run.vocabulary) for _ in run.prompt]
+    if run.follows == "beams":
+        returned = config.num_return_sequences or 1
+        run.beams = Beams(config.num_beams, returned, len(run.prompt[0]))
     run.chain_length = len(kwargs["logits_processor"])
     _tell_call(run, config, kwargs)
     generation_settings.tell(run, config)
@@ -70,10 +74,9 @@ def _tell_call(run: Run, config: Any, kwargs: dict[str, Any]) -> None:
     cache = kwargs.get("cache", kwargs.get("past_key_values"))
     returned = config.num_return_sequences or 1
     beams = config.num_beams or 1
-    mode = "greedy" if run.is_greedy else "sampling"
     stop_origin, _ = generation_settings.origin_of(run, "eos_token_id", config.eos_token_id)
     run.span.columns |= {
-        "mode": f"{mode if run.mode == '_sample' else run.mode.strip('_')} ({run.mode})",
+        "mode": mode(run),
         "rows": len(run.prompt) // max(returned, beams),
         "beams": beams,
         "return_sequences": returned,
@@ -89,6 +92,18 @@ def _tell_call(run: Run, config: Any, kwargs: dict[str, Any]) -> None:
         if run.is_greedy
         else {"cpu": bytes(torch.random.get_rng_state().tolist()).hex()},
     }
+
+
+def mode(run: Run) -> str:
+    """How tokens are chosen, and the function that does it."""
+    how = "greedy" if run.is_greedy else "sampling"
+    if run.beams is not None:
+        how = f"beam search, {how}"
+    elif run.follows == "drafts":
+        how = f"assisted by {run.drafting}, {how}" if run.drafting else f"assisted, {how}"
+    elif not run.follows:
+        how = run.mode.strip("_")
+    return f"{how} ({run.mode})"
 
 
 def _cache_why(run: Run, config: Any, cache: Any) -> str:
@@ -183,28 +198,25 @@ def tell(run: Run, result: Any) -> None:
     """What came out: choices with their ends, tokens of prompt and answer, images."""
     returned = getattr(result, "sequences", result)
     rows = returned.tolist() if hasattr(returned, "tolist") else None
-    finish = [_finish(run, row) for row in range(len(run.chosen))]
-    run.span.columns["finish"] = finish if run.observes_choices else None
-    _tell_choices(run, rows, finish)
+    if run.beams is not None:
+        finish = run.beams.finish(run, rows)
+        _take_sequences(run, run.beams)
+    else:
+        finish = [run.ends.get(row, "unfinished") for row in range(len(run.chosen))]
+        _tell_choices(run, rows, finish)
+    run.span.columns["finish"] = finish if run.follows else None
     if run.prompt:
         _tell_prompt(run)
         _tell_answer(run, rows)
         _tell_images(run)
 
 
-def _finish(run: Run, row: int) -> str:
-    if not run.finished[row]:
-        return "unfinished"
-    chosen = run.chosen[row]
-    if chosen and chosen[-1] in run.stop_ids:
-        return "eos"
-    stops = run.stop_strings
-    text = "".join(one or "" for one in run.texts[row])
-    if stops and any(text.rstrip("\n").endswith(one) or one in text[-64:] for one in stops):
-        return "stop string"
-    if run.max_length is not None and len(run.prompt[row]) + len(chosen) >= run.max_length:
-        return "length"
-    return "other"
+def _take_sequences(run: Run, beams: Beams) -> None:
+    """From now on a row is a returned sequence, no longer a beam."""
+    ways = beams.paths or [[] for _ in range(len(run.prompt) // beams.count * beams.returned)]
+    run.prompt = [run.prompt[row // beams.returned * beams.count] for row in range(len(ways))]
+    run.chosen = [[one["token_id"] for one in way] for way in ways]
+    run.texts = [[one["text"] for one in way] for way in ways]
 
 
 def _tell_choices(run: Run, rows: list[list[int]] | None, finish: list[str]) -> None:
@@ -223,7 +235,7 @@ def _tell_prompt(run: Run) -> None:
         run.encoding.consumed = True
     mask: Any = run.kwargs.get("attention_mask")
     is_ours = mask is not None and mask.ndim == 2 and not run.model.config.is_encoder_decoder
-    given = mask.tolist() if is_ours else None
+    given = _for_each_row(run, mask.tolist()) if is_ours else None
     tokens.tell(
         run.recorder,
         run.span.seq,
@@ -234,6 +246,12 @@ def _tell_prompt(run: Run) -> None:
         tokenizer=run.tokenizer,
         positions=run.first_positions,
     )
+
+
+def _for_each_row(run: Run, rows: list[Any]) -> list[Any]:
+    """What was handed over for each prompt, for each of the sequences made of it."""
+    times = max(1, len(run.prompt) // max(1, len(rows)))
+    return [row for row in rows for _ in range(times)]
 
 
 def _tell_answer(run: Run, rows: list[list[int]] | None) -> None:

@@ -12,16 +12,10 @@ import weakref
 from typing import Any
 
 from tracer.instrument import caches
+from tracer.instrument.feeding import describe_mask, ends, first_given, index_ends, read_ends
 from tracer.instrument.hooks import InertInCopies
 from tracer.instrument.installer import tracing_test
-from tracer.instrument.run import (
-    Row,
-    describe_mask,
-    ends,
-    first_given,
-    index_ends,
-    read_ends,
-)
+from tracer.instrument.run import Row
 from tracer.instrument.stages import Call, Outcome
 from tracer.recorder import Recorder
 from tracer.spans import Span, ThreadState

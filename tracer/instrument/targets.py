@@ -72,6 +72,8 @@ _GENERATION = "transformers.generation.utils:GenerationMixin"
 _LOAD = "modeling_utils.PreTrainedModel.from_pretrained"
 _GENERATE = "generation.utils.GenerationMixin.generate"
 _SAMPLE = "generation.utils.GenerationMixin._sample"
+_BEAM_SEARCH = "generation.utils.GenerationMixin._beam_search"
+_ASSISTED = "generation.utils.GenerationMixin._assisted_decoding"
 _WEIGHTS = "modeling_utils.convert_and_load_state_dict_in_model"
 _SHARD = "modeling_utils._load_state_dict_into_meta_model"
 
@@ -484,6 +486,24 @@ TARGETS: Final[tuple[Target, ...]] = (
     Target(_GENERATION, "_sample", "generation.decoding"),
     Target(_GENERATION, "_beam_search", "generation.decoding"),
     Target(_GENERATION, "_assisted_decoding", "generation.decoding"),
+    Target(
+        _GENERATION,
+        "_get_running_beams_for_next_iteration",
+        "generation.beams_selected",
+        follows=_BEAM_SEARCH,
+    ),
+    Target(
+        _GENERATION,
+        "_update_finished_beams",
+        "generation.beams_ended",
+        follows=_BEAM_SEARCH,
+    ),
+    Target(
+        _GENERATION,
+        "_get_candidate_generator",
+        "generation.drafting",
+        follows=_ASSISTED,
+    ),
     # Later these four are code of a hub repository, which calls none of the library's names.
     Target(_GENERATION, "_contrastive_search", "generation.decoding", before=LATE_FOUR),
     Target(_GENERATION, "_dola_decoding", "generation.decoding", before=LATE_FOUR),
