@@ -241,9 +241,7 @@ def test_a_stop_string_is_told_by_the_librarys_own_test(processor, seeing):
     assert json.loads(call.finish) == ["stop string"]
     # The same letters further up are no end: the limit is what ended this one.
     with tracer.record(strict=True) as recording:
-        seeing.generate(
-            **ids, max_new_tokens=2, do_sample=False, stop_strings="no such end", tokenizer=text
-        )
+        seeing.generate(**ids, **asked, stop_strings="no such end", tokenizer=text)
     (call,) = recording.trace["calls"].query("kind == 'generate'").itertuples()
     assert json.loads(call.finish) == ["length"]
 

@@ -6,9 +6,10 @@ call tells is in `generation_facts.py`.
 
 from __future__ import annotations
 
-from typing import Final
+from typing import Any, Final
 
-from tracer.instrument import generation_facts, modules
+from tracer.instrument import caches, generation_facts, modules
+from tracer.instrument.feeding import first_given
 from tracer.instrument.finishes import Watch
 from tracer.instrument.run import Run
 from tracer.instrument.scores import Probe
@@ -64,12 +65,61 @@ def decoding(state: ThreadState, call: Call) -> Observer:
     yield None
 
 
+def part(state: ThreadState, call: Call) -> Observer:
+    """A function of the set-up: a span, and what it prepared, for a loop that is not known."""
+    span = open_span(state, call)
+    outcome = yield None
+    state.close(span, outcome.status)
+    run: Run | None = state.run
+    if run is not None and call.args[0] is run.model:
+        made = outcome.result
+        if call.target.attribute == "_prepare_cache_for_generation":
+            made = call.argument(2, "model_kwargs")  # which it puts the cache into
+        run.parts[call.target.attribute] = made
+
+
+def pipeline(state: ThreadState, call: Call) -> Observer:
+    """`Pipeline.__call__`: texts in, texts out, with a generate() or a forward within."""
+    pipe, recorder = call.args[0], state.recorder
+    model = getattr(pipe, "model", None)
+    name = None if model is None else recorder.models.of(model)
+    span = open_call(state, call, f"{type(pipe).__name__}.__call__", "pipeline", model=name)
+    running: dict[int, Any] = recorder.notes.setdefault("pipelines", {})
+    outer, running[state.ident] = running.get(state.ident), pipe
+    outcome = yield None
+    running[state.ident] = outer
+    state.close(span, outcome.status)
+    recorder.flush_if_due(state)
+
+
+def _begin_custom(state: ThreadState, run: Run, input_ids: Any) -> None:
+    """The first step of a decoding loop that is not the library's: what is in force is known."""
+    run.end_setup()
+    run.is_custom = True
+    given = run.kwargs.get("custom_generate")
+    run.mode = given if isinstance(given, str) else getattr(given, "__qualname__", "unknown")
+    run.mode = f"custom_generate: {run.mode}"
+    names = ("_prepare_generation_config", "_get_logits_processor", "_get_stopping_criteria")
+    config, processors, criteria = (run.parts.get(name) for name in names)
+    if config is None or processors is None or criteria is None or input_ids is None:
+        state.recorder.fault("settings", f"{run.mode} prepares nothing that is known")
+        return
+    run.follows = "rows"
+    made = run.parts.get("_prepare_cache_for_generation") or {}
+    with state.own_work("settings of the generation"), state.recorder.guard("settings"):
+        kwargs = {"generation_config": config[0], "logits_processor": processors}
+        kwargs |= {"stopping_criteria": criteria, "cache": first_given(made, *caches.NAMES)}
+        generation_facts.tell_setup(run, input_ids, kwargs)
+
+
 def prepared(state: ThreadState, call: Call) -> Observer:
     """`prepare_inputs_for_generation`: where a step begins."""
     run: Run | None = state.run
     if run is None or call.args[0] is not run.model:
         yield None
         return
+    if not run.mode:
+        _begin_custom(state, run, call.argument(1, "input_ids"))
     run.begin_step(call.argument(1, "input_ids"))
     outcome = yield None
     run.prepared(outcome)

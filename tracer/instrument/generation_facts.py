@@ -11,6 +11,7 @@ import sys
 from typing import Any
 
 from tracer.instrument import (
+    cached_ids,
     caches,
     choices,
     finishes,
@@ -49,6 +50,7 @@ def tell_setup(run: Run, input_ids: Any, kwargs: dict[str, Any]) -> None:
         run.beams = Beams(config.num_beams, returned, len(run.prompt[0]))
     run.chain_length = len(kwargs["logits_processor"])
     _tell_call(run, config, kwargs)
+    cached_ids.compare(run, kwargs.get("cache", kwargs.get("past_key_values")))
     generation_settings.tell(run, config)
     _tell_chain(run, "processor", kwargs["logits_processor"])
     _tell_chain(run, "criterion", kwargs["stopping_criteria"])
@@ -103,12 +105,14 @@ def mode(run: Run) -> str:
         how = f"assisted by {run.drafting}, {how}" if run.drafting else f"assisted, {how}"
     elif not run.follows:
         how = run.mode.strip("_")
+    elif run.is_custom:
+        how = "custom"
     return f"{how} ({run.mode})"
 
 
 def _cache_why(run: Run, config: Any, cache: Any) -> str:
     if run.kwargs.get("cache") is not None or run.kwargs.get("past_key_values") is not None:
-        return "passed by the user"
+        return "passed by the user" if run.span.parent < 0 else "passed by the call around it"
     if config.use_cache is False:
         return "use_cache=False"
     if config.cache_implementation is not None:
@@ -204,6 +208,7 @@ def tell(run: Run, result: Any) -> None:
     else:
         finish = [run.ends.get(row, "unfinished") for row in range(len(run.chosen))]
         _tell_choices(run, rows, finish)
+        cached_ids.remember(run, rows)
     run.span.columns["finish"] = finish if run.follows else None
     if run.prompt:
         _tell_prompt(run)

@@ -77,7 +77,12 @@ def origin_of(run: Run, name: str, value: Any) -> tuple[str, Any]:
         return ("call" if given == value else "derived"), given
     passed = getattr(run.kwargs.get("generation_config"), name, None)
     own = run.own_config.get(name)
-    if passed is not None and not _is_default(run, name, passed, own):
+    pipeline = run.recorder.notes.get("pipelines", {}).get(run.state.ident)
+    default = getattr(getattr(pipeline, "_default_generation_config", None), name, None)
+    if passed is not None and passed == value == default != own:
+        return "pipeline", None
+    is_copy = pipeline is not None and passed == own  # it hands on what the model itself has
+    if passed is not None and not is_copy and not _is_default(run, name, passed, own):
         return ("config object" if passed == value else "derived"), passed
     if own is not None and own == value:
         if _is_default(run, name, own, own) and name not in _keys_read(run):

@@ -69,6 +69,11 @@ class Run:
         self.step: Step | None = None
         self.last_cache: Any = None
         self.number = -1
+        self.built_from: list[list[int]] | None = None  # ids of a cache that was passed
+        self.cached_before = 0
+        self.cached_after: int | None = None
+        self.prompt_fed = 0  # tokens of the prompt that went through the model, a row
+        self.prompt_ns: int | None = None
         self.rounds = 0  # choices made so far: until the first, every forward is prefill
         self.mode = ""
         self.prompt: list[list[int]] = []
@@ -84,6 +89,7 @@ class Run:
         self.features: list[Any] = []
         self.replaced: list[bool] = []
         self.first_positions: list[list[list[int]]] | None = None
+        self.is_custom = False  # the decoding loop is not the library's
         self.follows = ""  # how choices are followed: rows, beams, drafts, or not at all
         self.drafting = ""  # class of what proposes tokens
         self.beams: Beams | None = None
@@ -91,6 +97,7 @@ class Run:
         self.watches_criteria = False
         self.is_greedy = True
         self.is_compiled = False
+        self.parts: dict[str, Any] = {}  # what the set-up prepared, by the function that did
         self.max_length: int | None = None
         self.chain_length = 1
         self.own_config: dict[str, Any] = {}
@@ -340,6 +347,10 @@ class Run:
             "rotary_calls": self._rotary_calls(step),
         }
         fed = columns.get("input_tokens")
+        self.cached_after = after if step.is_fed else self.cached_after
+        if columns["kind"] in ("prefill", "chunk") and fed is not None:
+            self.prompt_fed += fed - columns.get("drafted_tokens", 0)
+            self.prompt_ns = (self.prompt_ns or 0) + columns.get("forward_ns", 0)
         if last is not None and fed is not None:
             index = (before or 0) + fed - 1
             columns["position_offset"] = last - index

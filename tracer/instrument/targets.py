@@ -68,6 +68,7 @@ _CONVERT = "transformers.core_model_loading"
 _OLD_CONFIG = "transformers.configuration_utils:PretrainedConfig"
 _PROCESSOR = "transformers.processing_utils:ProcessorMixin"
 _TOKENIZER = "transformers.tokenization_utils_base:PreTrainedTokenizerBase"
+_PIPELINE = "transformers.pipelines.base:Pipeline"
 _GENERATION = "transformers.generation.utils:GenerationMixin"
 _LOAD = "modeling_utils.PreTrainedModel.from_pretrained"
 _GENERATE = "generation.utils.GenerationMixin.generate"
@@ -142,7 +143,7 @@ def _setup(attribute: str, since: Version | None = None, before: Version | None 
     return Target(
         _GENERATION,
         attribute,
-        "stages.span",
+        "generation.part",
         "setup",
         every_subclass=True,
         since=since,
@@ -462,6 +463,11 @@ TARGETS: Final[tuple[Target, ...]] = (
         route="root",
         every_subclass=True,
     ),
+    # A pipeline is a call around the others.
+    Target(_PIPELINE, "__call__", "generation.pipeline", "setup", "root", every_subclass=True),
+    Target(_PIPELINE, "preprocess", "stages.span", "encode", every_subclass=True),
+    Target(_PIPELINE, "forward", "stages.span", "forward", every_subclass=True),
+    Target(_PIPELINE, "postprocess", "stages.span", "output", every_subclass=True),
     # generate(): the set-up, then the decoding method, whose steps are seen by their parts.
     Target(_GENERATION, "generate", "generation.generate", "setup", route="root"),
     _setup("_prepare_generation_config"),
