@@ -386,6 +386,8 @@ _TABLES = (
         _text("kind", "processor or criterion"),
         _integer("index", "Position in its list"),
         _text("class_name", "Class"),
+        _text("defined_in", "Module that defines the class"),
+        _text("origin", "library, or call: handed over by the user"),
         _json("parameters", "Its plain attributes"),
     ),
     _fact(

@@ -20,6 +20,9 @@ _FOLLOWED: Final = {"_sample": "rows", "_beam_search": "beams", "_assisted_decod
 """Decoding methods whose choices are followed, and how; the first runs for greedy too."""
 
 
+_POSITIONAL: Final = ("inputs", "generation_config", "logits_processor", "stopping_criteria")
+
+
 def generate(state: ThreadState, call: Call) -> Observer:
     """`generate`: one call from the user's arguments to the returned ids."""
     model, recorder = call.args[0], state.recorder
@@ -32,7 +35,7 @@ def generate(state: ThreadState, call: Call) -> Observer:
         model=recorder.models.of(model),
     )
     given = dict(call.kwargs)
-    given |= dict(zip(("inputs", "generation_config"), call.args[1:], strict=False))
+    given |= dict(zip(_POSITIONAL, call.args[1:], strict=False))
     run = Run(state, span, model, given)
     outer, state.run = state.run, run
     outer_counts, state.counts = state.counts, {}

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import dataclasses
 import sys
-from typing import Any
+from typing import Any, Final
 
 from tracer.instrument import (
     cached_ids,
@@ -25,6 +25,10 @@ from tracer.instrument import (
 from tracer.instrument.beams import Beams
 from tracer.instrument.run import Run
 from tracer.instrument.vocabulary import TextAssembler
+
+_FEW: Final = 256
+"""Ids that a processor may hold and still be told whole: the longest list shipped with a speech
+model has about 90; an encoder's input is longer."""
 
 
 def tell_setup(run: Run, input_ids: Any, kwargs: dict[str, Any]) -> None:
@@ -159,6 +163,8 @@ def _padding(ids: list[int], pad: int, is_stop: bool) -> list[int]:
 
 
 def _tell_chain(run: Run, kind: str, parts: Any) -> None:
+    name = {"processor": "logits_processor", "criterion": "stopping_criteria"}[kind]
+    given = run.kwargs.get(name) or ()
     for index, part in enumerate(parts):
         run.recorder.add_fact(
             "chain",
@@ -168,6 +174,8 @@ def _tell_chain(run: Run, kind: str, parts: Any) -> None:
             kind=kind,
             index=index,
             class_name=type(part).__name__,
+            defined_in=type(part).__module__,
+            origin="call" if any(part is one for one in given) else "library",
             parameters=_plain_attributes(part),
         )
 
@@ -177,7 +185,7 @@ def _plain_attributes(part: Any) -> dict[str, Any]:
     for name, value in getattr(part, "__dict__", {}).items():  # a class with slots has none
         if isinstance(value, bool | int | float | str):
             plain[name] = value
-        elif hasattr(value, "numel") and value.numel() <= 16 and value.device.type == "cpu":
+        elif hasattr(value, "numel") and value.numel() <= _FEW and value.device.type == "cpu":
             plain[name] = value.tolist()
     return plain
 
