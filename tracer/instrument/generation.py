@@ -74,7 +74,8 @@ def part(state: ThreadState, call: Call) -> Observer:
     outcome = yield None
     state.close(span, outcome.status)
     run: Run | None = state.run
-    if run is not None and call.args[0] is run.model:
+    # In generation 4 one of these is static.
+    if run is not None and call.args and call.args[0] is run.model:
         made = outcome.result
         if call.target.attribute == "_prepare_cache_for_generation":
             made = call.argument(2, "model_kwargs")  # which it puts the cache into
@@ -88,7 +89,7 @@ def pipeline(state: ThreadState, call: Call) -> Observer:
     name = None if model is None else recorder.models.of(model)
     span = open_call(state, call, f"{type(pipe).__name__}.__call__", "pipeline", model=name)
     running: dict[int, Any] = recorder.notes.setdefault("pipelines", {})
-    outer, running[state.ident] = running.get(state.ident), pipe
+    outer, running[state.ident] = running.get(state.ident), (pipe, call.kwargs)
     outcome = yield None
     running[state.ident] = outer
     state.close(span, outcome.status)
