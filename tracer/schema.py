@@ -129,7 +129,7 @@ _FACT_COLUMNS = (
 _MODEL = _text("model", "Short id of the model, the same throughout the trace")
 _STEP = _integer("step", "Number of the forward inside the call; prefill is 0")
 _ROW = _integer("row", "Row of the batch")
-_OFFSET = _integer("offset", "n-th token chosen in one step: 0 except in assisted decoding")
+_OFFSET = _integer("offset", "n-th token of the step; in beam search 1 where a sequence ended")
 
 
 def _event(name: str, meaning: str, *columns: Column, sourced: bool = True) -> Table:
@@ -164,7 +164,7 @@ _TABLES = (
         _integer("cache_first_difference", "First position where cache and prompt differ"),
         _integer("recomputed_tokens", "Prompt tokens computed again although cached before"),
         _integer("recomputed_ns", "Estimated share of prefill for those tokens", "estimated"),
-        _json("finish", "Why each row ended: eos, length, stop string, other; or unfinished"),
+        _json("finish", "Why each row ended: eos, length, stop string, time, other (criterion)"),
         _json("summary", "Of an encoding: modules run, placeholders before and after, ids cut"),
         _integer("recorder_ns", "Recorder's own time inside the call"),
         _integer("waited_ns", "Time that the thread was ready and waited for a processor"),
@@ -222,6 +222,7 @@ _TABLES = (
         _STEP,
         _text("kind", "prefill, chunk, decode or verify"),
         _integer("input_tokens", "Tokens fed in this step, for each row"),
+        _integer("drafted_tokens", "Of these, tokens that assisted decoding proposed"),
         _integer("first_position", "Position of the first token fed (row 0, first axis)"),
         _integer("last_position", "Position of the last token fed (row 0, largest axis)"),
         _integer("position_offset", "Position of the last token less its index in the sequence"),
@@ -388,6 +389,8 @@ _TABLES = (
         _text("kind", "processor or criterion"),
         _integer("index", "Position in its list"),
         _text("class_name", "Class"),
+        _text("defined_in", "Module that defines the class"),
+        _text("origin", "library, or call: handed over by the user"),
         _json("parameters", "Its plain attributes"),
     ),
     _fact(
@@ -493,9 +496,10 @@ _TABLES = (
         _real("margin", "Probability of the best less that of the second"),
         _real("score", "Processed score; accumulated in beam search"),
         _integer("parent_row", "Row of the step before that this one continues"),
-        _integer("sequence", "Returned sequence that it belongs to"),
+        _integer("sequence", "Returned sequence that it belongs to, the first that shares it"),
+        _integer("drafted_id", "Id proposed for this place in assisted decoding"),
         _boolean("accepted", "Whether it stands in what generate returned"),
-        _text("finish", "Why the row ended with it: eos, length, stop string, other"),
+        _text("finish", "Why the row ended with it: eos, length, stop string, time, other"),
     ),
     _fact(
         "candidates",
@@ -556,9 +560,10 @@ _TABLES = (
     _fact(
         "logits",
         "a row of raw logits; with logits=True",
-        ("call", "step", "row"),
+        ("call", "step", "row", "offset"),
         _STEP,
         _ROW,
+        _OFFSET,
         _text("dtype", "dtype of the values"),
         Column("values", "bytes", "The row's raw bytes, vocabulary order"),
     ),
@@ -602,7 +607,7 @@ PRIVATE_COLUMNS: Final[dict[str, frozenset[str]]] = {
     "prompts": frozenset({"text"}),
     "segments": frozenset({"text"}),
     "tokens": frozenset({"token_id", "vocab", "bytes_hex", "text"}),
-    "choices": frozenset({"token_id", "text"}),
+    "choices": frozenset({"token_id", "text", "drafted_id"}),
     "candidates": frozenset({"token_id", "text"}),
     "messages": frozenset({"text"}),
     "faults": frozenset({"traceback"}),

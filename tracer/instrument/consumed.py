@@ -66,7 +66,12 @@ def tell_prompt(run: Run) -> list[int]:
     seen = mask.tolist() if getattr(mask, "ndim", 0) == 2 else None
     if not is_encoder_decoder(run):
         prompt = tokens.Prompt(
-            run.prompt, seen, run.encoding, marks, run.tokenizer, run.first_positions
+            run.prompt,
+            _for_each_row(run, seen),
+            run.encoding,
+            marks,
+            run.tokenizer,
+            run.first_positions,
         )
         return tokens.tell(run.recorder, event, prompt)
     rows = encoder_rows(run)
@@ -78,6 +83,14 @@ def tell_prompt(run: Run) -> list[int]:
         run.prompt, None, None, marks, run.tokenizer, run.first_positions, "decoder", starts
     )
     return tokens.tell(run.recorder, event, begun)
+
+
+def _for_each_row(run: Run, rows: list[Any] | None) -> list[Any] | None:
+    """What was handed over for each prompt, for each of the sequences made of it."""
+    if not rows:
+        return rows
+    times = max(1, len(run.prompt) // len(rows))
+    return [row for row in rows for _ in range(times)]
 
 
 def tell_images(run: Run) -> None:

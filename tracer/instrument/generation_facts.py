@@ -7,19 +7,26 @@ out), as the recorder's own work.
 from __future__ import annotations
 
 import sys
-from typing import Any
+from typing import Any, Final
 
 from tracer.instrument import (
+    cached_ids,
     caches,
     choices,
     consumed,
+    finishes,
     generation_settings,
     measure,
     modules,
     tokens,
 )
+from tracer.instrument.beams import Beams
 from tracer.instrument.run import Run
 from tracer.instrument.vocabulary import TextAssembler
+
+_FEW: Final = 256
+"""Ids that a processor may hold and still be told whole: the longest list shipped with a speech
+model has about 90; an encoder's input is longer."""
 
 
 def tell_setup(run: Run, input_ids: Any, kwargs: dict[str, Any]) -> None:
@@ -33,16 +40,19 @@ def tell_setup(run: Run, input_ids: Any, kwargs: dict[str, Any]) -> None:
     run.defaults = generation_settings.library_defaults(run.model.generation_config)
     run.is_greedy = not config.do_sample
     run.max_length = config.max_length
-    stops = config.stop_strings
-    run.stop_strings = [stops] if isinstance(stops, str) else list(stops or ())
+    run.watches_criteria = not finishes.are_plain(kwargs["stopping_criteria"])
     run.stop_ids = _stop_ids(config)
     run.encoding = consumed.find(run)
     run.tokenizer = run.encoding.tokenizer if run.encoding else _tokenizer_of(run)
     run.vocabulary = tokens.vocabulary_of(run.recorder, run.tokenizer)
     if run.vocabulary is not None:
         run.assemblers = [TextAssembler(run.vocabulary, after=row) for row in run.prompt]
+    if run.follows == "beams":
+        returned = config.num_return_sequences or 1
+        run.beams = Beams(config.num_beams, returned, len(run.prompt[0]))
     run.chain_length = len(kwargs["logits_processor"])
     _tell_call(run, config, kwargs)
+    cached_ids.compare(run, kwargs.get("cache", kwargs.get("past_key_values")))
     generation_settings.tell(run, config)
     _tell_chain(run, "processor", kwargs["logits_processor"])
     _tell_chain(run, "criterion", kwargs["stopping_criteria"])
@@ -68,10 +78,9 @@ def _tell_call(run: Run, config: Any, kwargs: dict[str, Any]) -> None:
     cache = kwargs.get("cache", kwargs.get("past_key_values"))
     returned = config.num_return_sequences or 1
     beams = config.num_beams or 1
-    mode = "greedy" if run.is_greedy else "sampling"
     stop_origin, _ = generation_settings.origin_of(run, "eos_token_id", config.eos_token_id)
     run.span.columns |= {
-        "mode": f"{mode if run.mode == '_sample' else run.mode.strip('_')} ({run.mode})",
+        "mode": mode(run),
         "rows": len(run.prompt) // max(returned, beams),
         "beams": beams,
         "return_sequences": returned,
@@ -89,9 +98,23 @@ def _tell_call(run: Run, config: Any, kwargs: dict[str, Any]) -> None:
     }
 
 
+def mode(run: Run) -> str:
+    """How tokens are chosen, and the function that does it."""
+    how = "greedy" if run.is_greedy else "sampling"
+    if run.beams is not None:
+        how = f"beam search, {how}"
+    elif run.follows == "drafts":
+        how = f"assisted by {run.drafting}, {how}" if run.drafting else f"assisted, {how}"
+    elif not run.follows:
+        how = run.mode.strip("_")
+    elif run.is_custom:
+        how = "custom"
+    return f"{how} ({run.mode})"
+
+
 def _cache_why(run: Run, config: Any, cache: Any) -> str:
     if run.kwargs.get("cache") is not None or run.kwargs.get("past_key_values") is not None:
-        return "passed by the user"
+        return "passed by the user" if run.span.parent < 0 else "passed by the call around it"
     if config.use_cache is False:
         return "use_cache=False"
     if config.cache_implementation is not None:
@@ -138,6 +161,8 @@ def _padding(ids: list[int], pad: int, is_stop: bool) -> list[int]:
 
 
 def _tell_chain(run: Run, kind: str, parts: Any) -> None:
+    name = {"processor": "logits_processor", "criterion": "stopping_criteria"}[kind]
+    given = run.kwargs.get(name) or ()
     for index, part in enumerate(parts):
         run.recorder.add_fact(
             "chain",
@@ -147,6 +172,8 @@ def _tell_chain(run: Run, kind: str, parts: Any) -> None:
             kind=kind,
             index=index,
             class_name=type(part).__name__,
+            defined_in=type(part).__module__,
+            origin="call" if any(part is one for one in given) else "library",
             parameters=_plain_attributes(part),
         )
 
@@ -156,7 +183,7 @@ def _plain_attributes(part: Any) -> dict[str, Any]:
     for name, value in getattr(part, "__dict__", {}).items():  # a class with slots has none
         if isinstance(value, bool | int | float | str):
             plain[name] = value
-        elif hasattr(value, "numel") and value.numel() <= 16 and value.device.type == "cpu":
+        elif hasattr(value, "numel") and value.numel() <= _FEW and value.device.type == "cpu":
             plain[name] = value.tolist()
     return plain
 
@@ -181,9 +208,14 @@ def tell(run: Run, result: Any) -> None:
     """What came out: choices with their ends, tokens of prompt and answer, images."""
     returned = getattr(result, "sequences", result)
     rows = returned.tolist() if hasattr(returned, "tolist") else None
-    finish = [_finish(run, row) for row in range(len(run.chosen))]
-    run.span.columns["finish"] = finish if run.observes_choices else None
-    _tell_choices(run, rows, finish)
+    if run.beams is not None:
+        finish = run.beams.finish(run, rows)
+        _take_sequences(run, run.beams)
+    else:
+        finish = [run.ends.get(row, "unfinished") for row in range(len(run.chosen))]
+        _tell_choices(run, rows, finish)
+        cached_ids.remember(run, rows)
+    run.span.columns["finish"] = finish if run.follows else None
     if not run.prompt:
         consumed.note_given(run)
     if run.prompt:
@@ -191,19 +223,12 @@ def tell(run: Run, result: Any) -> None:
         consumed.tell_images(run)
 
 
-def _finish(run: Run, row: int) -> str:
-    if not run.finished[row]:
-        return "unfinished"
-    chosen = run.chosen[row]
-    if chosen and chosen[-1] in run.stop_ids:
-        return "eos"
-    stops = run.stop_strings
-    text = "".join(one or "" for one in run.texts[row])
-    if stops and any(text.rstrip("\n").endswith(one) or one in text[-64:] for one in stops):
-        return "stop string"
-    if run.max_length is not None and len(run.prompt[row]) + len(chosen) >= run.max_length:
-        return "length"
-    return "other"
+def _take_sequences(run: Run, beams: Beams) -> None:
+    """From now on a row is a returned sequence, no longer a beam."""
+    ways = beams.paths or [[] for _ in range(len(run.prompt) // beams.count * beams.returned)]
+    run.prompt = [run.prompt[row // beams.returned * beams.count] for row in range(len(ways))]
+    run.chosen = [[one["token_id"] for one in way] for way in ways]
+    run.texts = [[one["text"] for one in way] for way in ways]
 
 
 def _tell_choices(run: Run, rows: list[list[int]] | None, finish: list[str]) -> None:

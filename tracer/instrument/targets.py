@@ -68,10 +68,13 @@ _CONVERT = "transformers.core_model_loading"
 _OLD_CONFIG = "transformers.configuration_utils:PretrainedConfig"
 _PROCESSOR = "transformers.processing_utils:ProcessorMixin"
 _TOKENIZER = "transformers.tokenization_utils_base:PreTrainedTokenizerBase"
+_PIPELINE = "transformers.pipelines.base:Pipeline"
 _GENERATION = "transformers.generation.utils:GenerationMixin"
 _LOAD = "modeling_utils.PreTrainedModel.from_pretrained"
 _GENERATE = "generation.utils.GenerationMixin.generate"
 _SAMPLE = "generation.utils.GenerationMixin._sample"
+_BEAM_SEARCH = "generation.utils.GenerationMixin._beam_search"
+_ASSISTED = "generation.utils.GenerationMixin._assisted_decoding"
 _WEIGHTS = "modeling_utils.convert_and_load_state_dict_in_model"
 _SHARD = "modeling_utils._load_state_dict_into_meta_model"
 
@@ -140,7 +143,7 @@ def _setup(attribute: str, since: Version | None = None, before: Version | None 
     return Target(
         _GENERATION,
         attribute,
-        "stages.span",
+        "generation.part",
         "setup",
         every_subclass=True,
         since=since,
@@ -487,6 +490,11 @@ TARGETS: Final[tuple[Target, ...]] = (
         route="root",
         every_subclass=True,
     ),
+    # A pipeline is a call around the others.
+    Target(_PIPELINE, "__call__", "generation.pipeline", "setup", "root", every_subclass=True),
+    Target(_PIPELINE, "preprocess", "stages.span", "encode", every_subclass=True),
+    Target(_PIPELINE, "forward", "stages.span", "forward", every_subclass=True),
+    Target(_PIPELINE, "postprocess", "stages.span", "output", every_subclass=True),
     # generate(): the set-up, then the decoding method, whose steps are seen by their parts.
     Target(_GENERATION, "generate", "generation.generate", "setup", route="root"),
     _setup("_prepare_generation_config"),
@@ -511,6 +519,24 @@ TARGETS: Final[tuple[Target, ...]] = (
     Target(_GENERATION, "_sample", "generation.decoding"),
     Target(_GENERATION, "_beam_search", "generation.decoding"),
     Target(_GENERATION, "_assisted_decoding", "generation.decoding"),
+    Target(
+        _GENERATION,
+        "_get_running_beams_for_next_iteration",
+        "generation.beams_selected",
+        follows=_BEAM_SEARCH,
+    ),
+    Target(
+        _GENERATION,
+        "_update_finished_beams",
+        "generation.beams_ended",
+        follows=_BEAM_SEARCH,
+    ),
+    Target(
+        _GENERATION,
+        "_get_candidate_generator",
+        "generation.drafting",
+        follows=_ASSISTED,
+    ),
     # Later these four are code of a hub repository, which calls none of the library's names.
     Target(_GENERATION, "_contrastive_search", "generation.decoding", before=LATE_FOUR),
     Target(_GENERATION, "_dola_decoding", "generation.decoding", before=LATE_FOUR),

@@ -148,6 +148,12 @@ class TextAssembler:
             return self._vocabulary.text(token_id)
         return self._decoder.decode(raw)
 
+    def fork(self) -> TextAssembler:
+        """Another one that has read the same so far."""
+        other = TextAssembler(self._vocabulary)
+        other._decoder.setstate(self._decoder.getstate())
+        return other
+
     def finish(self) -> str:
         """What is left of a character that no further token completes: the replacement sign."""
         if self._stream is None:
