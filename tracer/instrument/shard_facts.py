@@ -53,7 +53,7 @@ def origin(
     if name in load.placed and residence == "offloaded_disk":
         return "checkpoint", "written from the file to the offload folder, read at each use"
     if name in load.placed:
-        return "checkpoint", "set from the file"
+        return "checkpoint", load.set_from
     if name in shards.filled:
         return "initialised", "in no file; written by the class's own initialisation"
     if name in shards.waiting:

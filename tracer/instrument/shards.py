@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from tracer.instrument import (
+    load_facts,
     loading,
     measure,
     placements,
@@ -45,7 +46,7 @@ def dtype(state: ThreadState, call: Call) -> Observer:
     elif asked != "auto":
         load.dtype_why = "argument"
     elif in_config is not None:
-        is_own = load.arguments.get("config") is not None
+        is_own = load.arguments.get("config") is not None and "config" in load.by_user
         load.dtype_why = "config object" if is_own else "config.json"
     else:
         load.dtype_why = "first floating tensor of the checkpoint"
@@ -91,12 +92,14 @@ def weights(state: ThreadState, call: Call) -> Observer:
     files = call.argument(3, "checkpoint_files") or ()
     if load is not None:
         with state.own_work("headers of the checkpoint"):
+            load_facts.write_meta(load)
             loading.read_headers(load, files)
     span = open_span(state, call)
     if load is not None:
         load.weights_seq = span.seq
-    if shards is not None and files and call.argument(2, "state_dict") is not None:
+    if load is not None and shards is not None and files and call.argument(2, "state_dict"):
         shards.whole_file = str(files[0])  # GGUF: its tensors come whole, out of one file
+        load.access[shards.whole_file] = "mmap"
     outcome = yield None
     summary = None
     if load is not None and outcome.error is None:
