@@ -85,7 +85,7 @@ def _tell_model(load: Load, model: Any, named: list[placements.Named]) -> None:
         attention=getattr(config, "_attn_implementation", None),
         experts=getattr(config, "_experts_implementation", None),
         device_map=getattr(model, "hf_device_map", None),
-        tied=placements.tied_names(load, model),
+        tied=placements.tied_names(load, named),
         parameters=sum(each.tensor.numel() for each in unique if each.kind == "parameter"),
         size_bytes=sum(measure.size_of(each.tensor) for each in unique),
         training=model.training,

@@ -20,6 +20,7 @@ from tracer.instrument import (
     load_settings,
     measure,
     modules,
+    names_apart,
     placements,
     reads,
     shard_rows,
@@ -184,6 +185,7 @@ def end_build(state: ThreadState, model: Any) -> None:
         load.build_span = None
         with state.own_work("parameters on meta"):
             load.model = state.recorder.models.of(model)
+            load.announced = dict(getattr(model, "all_tied_weights_keys", None) or {})
             load_facts.tell_meta(load, model)
 
 
@@ -300,7 +302,7 @@ def finalized(state: ThreadState, call: Call) -> Observer:
     summary = None
     if load is not None and info is not None:
         load.mismatched |= {entry[0] for entry in info.mismatched_keys}
-        summary = {"missing": len(info.missing_keys), "unexpected": len(info.unexpected_keys)}
+        summary = names_apart.compare(info.missing_keys, info.unexpected_keys)
     state.close(span, outcome.status, summary=summary)
 
 

@@ -76,18 +76,16 @@ def describe(load: Load, model: Any, named: list[Named]) -> None:
     for key, plan in load.plans.items():
         for target in load.targets_of(plan.param):
             sources.setdefault(target, []).append(key)
-    tied = tied_names(load, model)
+    tied = tied_names(load, named)
     inner = {id(one.tensor()): one for one in load.inner if one.tensor() is not None}
-    tensors = {each.name: each.tensor for each in named} if tied else {}
     for each in named:
         name = each.name
         if id(each.tensor) in inner:
             load.placement_rows.append(_row_of_inner(load, each, inner[id(each.tensor)]))
             continue
         keys = sources.get(name, [])
-        tied_to = tensors.get(tied.get(name, ""))
         if load.shards is None:
-            origin, because = _origin(load, each, tied_to)
+            origin, because = _origin(load, each, tied)
         else:
             residence = _residence(each.module, each.tensor)
             origin, because = shard_facts.origin(
@@ -136,7 +134,11 @@ def hand_out(load: Load, outer: Load, named: list[Named]) -> None:
 
 
 def note_replaced(load: Load, named: list[Named]) -> None:
-    """What was set from the file and then gave way to a model that was loaded by itself."""
+    """What was set from the file and then gave way: to a tie, or to a model loaded by itself."""
+    if load.shards is None:
+        for name, source in tied_names(load, named).items():
+            if name in load.placed:
+                load.replaced[name] = f"then tied to {source}"
     inner = {id(one.tensor()): one for one in load.inner if one.tensor() is not None}
     for each in named:
         if each.name in load.placed and id(each.tensor) in inner:
@@ -144,11 +146,31 @@ def note_replaced(load: Load, named: list[Named]) -> None:
             load.replaced[each.name] = f"then replaced by what the load of call {call} brought"
 
 
-def tied_names(load: Load, model: Any) -> dict[str, str]:
-    """Each tied name, to the one whose values it shares."""
+def tied_names(load: Load, named: list[Named]) -> dict[str, str]:
+    """Each name that stands for the tensor of another one, to that one, whose values it has.
+
+    By identity, not by what the class announces: of a pair whose second name alone lies in the
+    file, the library ties the first one to it.
+    """
     if load.shards is not None:
         return load.shards.tied
-    return dict(getattr(model, "all_tied_weights_keys", None) or {})
+    groups: dict[int, list[str]] = {}
+    for each in named:
+        groups.setdefault(id(each.tensor), []).append(each.name)
+    tied: dict[str, str] = {}
+    for names in groups.values():
+        if len(names) > 1:
+            source = _source(load, names)
+            tied |= {name: source for name in names if name != source}
+    return tied
+
+
+def _source(load: Load, names: list[str]) -> str:
+    """Whose values a shared tensor has: what was set, before what the class calls the source."""
+    set_ones = [name for name in names if name in load.placed and name not in load.mismatched]
+    announced = {load.announced.get(name) for name in names}
+    candidates = set_ones or names
+    return next((name for name in candidates if name in announced), candidates[0])
 
 
 def _row(
@@ -186,14 +208,14 @@ _NO_TIMES: Final = ParamTimes(None, None, None)
 """Of a tensor that the loading thread did not set."""
 
 
-def _origin(load: Load, each: Named, tied_to: Any) -> tuple[str, str]:
+def _origin(load: Load, each: Named, tied: dict[str, str]) -> tuple[str, str]:
     name, tensor = each.name, each.tensor
-    if tied_to is not None and tied_to is tensor and name not in load.placed:
+    if name in tied:
         return "tied", "the same storage as its source"
     if name in load.offloaded:
         return "checkpoint", load.offloaded[name]
     if name in load.placed and name not in load.mismatched:
-        return "checkpoint", load.set_from
+        return "checkpoint", load.set_from + _apart(load, name, tied)
     if tensor.device.type == "meta":
         return "unwritten", "still on meta when the load ended"
     before = load.before_fill.get(name)
@@ -204,6 +226,14 @@ def _origin(load: Load, each: Named, tied_to: Any) -> tuple[str, str]:
     if each.persistent:
         return "initialised", "in no file; written by the class's own initialisation"
     return "rebuilt", "not part of any file; computed again by the class"
+
+
+def _apart(load: Load, name: str, tied: dict[str, str]) -> str:
+    """Said of a name that the class ties and the load did not."""
+    source = load.announced.get(name)
+    if source is None or tied.get(source) == name:
+        return ""
+    return f"; its class ties it to {source}, yet it has its own storage"
 
 
 def _rule(name: str, keys: list[str], plan: Plan | None) -> str | None:

@@ -96,6 +96,8 @@ class Load:
     dtype: str | None = None
     given: dict[str, tuple[list[int], str | None, int]] = dataclasses.field(default_factory=dict)
     placement_rows: list[dict[str, Any]] = dataclasses.field(default_factory=list)
+    announced: dict[str, str] = dataclasses.field(default_factory=dict)
+    """Names that the class means to tie, to their sources, before the file had its say."""
     device_map: dict[str, Any] | None = None
     budget: dict[str, Any] | None = None
     parts: dict[str, list[str]] = dataclasses.field(default_factory=dict)

@@ -86,9 +86,12 @@ def _note_group(shards: Shards, names: list[str], parameter: Any) -> None:
     set_ones = [name for name in names if name in shards.addresses]
     address = parameter.data_ptr()
     live = [name for name in set_ones if shards.addresses[name] == address]
-    source = (live or set_ones or names)[0]
+    # Tied to one that never got values, what was set is lost.
+    is_lost = parameter.device.type == "meta" and len(set_ones) < len(names)
+    unset = [name for name in names if name not in set_ones]
+    source = (live or (unset if is_lost else set_ones) or names)[0]
     for name in names:
         if name != source:
             shards.tied[name] = source
-            if name in shards.addresses and live:
+            if name in shards.addresses and (live or is_lost):
                 shards.replaced.add(name)

@@ -18,6 +18,7 @@ from tracer.instrument import (
     load_facts,
     loading,
     measure,
+    names_apart,
     placements,
     shard_facts,
     shard_reads,
@@ -130,9 +131,9 @@ def renamed(state: ThreadState, call: Call) -> Observer:
         prefixed |= bool(call.argument(4, "loading_task_model_from_base_state_dict"))
         held = Counter(key for header in load.headers.values() for key in header.tensors)
         for key, param in names.items():
+            load.shards.key_of[param] = key
             if param in load.expected:
                 load.plans[key] = _plan(key, param, patterns, prefixed)
-                load.shards.key_of[param] = key
                 if held[key] > 1:
                     load.shards.undecided.add(param)
     state.close(span, outcome.status)
@@ -154,7 +155,9 @@ def compared(state: ThreadState, call: Call) -> Observer:
     summary = None
     if outcome.error is None:
         missing, unexpected = outcome.result
-        summary = {"missing": len(missing), "unexpected": len(unexpected)}
+        load = state.load
+        key_of = {} if load is None or load.shards is None else load.shards.key_of
+        summary = names_apart.compare(missing, [key_of.get(name, name) for name in unexpected])
     state.close(span, outcome.status, summary=summary)
 
 
