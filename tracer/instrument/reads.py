@@ -379,10 +379,12 @@ def placed(load: Load, seen: Seen) -> None:
 @told
 def offloaded(load: Load, seen: Seen) -> None:
     """`offload_and_maybe_resave_param`: a parameter stays on disk, in its file or a new one."""
-    param, index = seen.argument(0, "target_name"), seen.result
+    param, folder = seen.argument(0, "target_name"), seen.argument(3, "disk_offload_folder")
     load.placed.add(param)
-    is_left = "safetensors_file" in index.get(param, ())
-    load.offloaded[param] = IN_ITS_FILE if is_left else IN_OFFLOAD_FOLDER
+    # One that is written anew has a file of its own name there (integrations/accelerate.py).
+    own = os.path.join(folder or "", f"{param}.safetensors")
+    is_new = seen.result[param].get("safetensors_file") == own
+    load.offloaded[param] = IN_OFFLOAD_FOLDER if is_new else IN_ITS_FILE
 
 
 def write_reads(load: Load, is_over: bool) -> None:
