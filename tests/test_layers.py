@@ -12,15 +12,17 @@ PACKAGE = Path(__file__).resolve().parent.parent / "tracer"
 # Ground to top. A module may import modules of its own floor and of those above it in this list.
 # The first pattern that fits a module's name decides.
 FLOORS = [
-    ("ground", ["schema", "errors", "manifest", "privacy", "export.text"]),
+    ("ground", ["schema", "errors", "manifest", "privacy", "export.text", "machine"]),
+    ("formats", ["formats*"]),
     ("files", ["clocks", "checkpoint", "ranks", "folder", "batches", "conditions", "recovery"]),
+    ("surveys", ["problems", "survey"]),
     ("stores", ["archive", "merging", "storage", "journal", "views.labels"]),
-    ("tables", ["audit*", "export*"]),
+    ("tables", ["audit*", "export*", "views.tables"]),
     ("trace", ["frames", "summary", "scrubbing", "trace"]),
     ("recorder", ["spans", "recorder", "rows", "places"]),
     ("instrument", ["instrument*"]),
     ("session", ["session"]),
-    ("tools", ["verify", "inspection", "environment", "lab"]),
+    ("tools", ["verify", "inspection", "inspecting*", "environment", "lab"]),
     ("analysis", ["analysis*"]),
     ("diagnosis", ["diagnosis*"]),
     ("explain", ["explain*"]),
@@ -31,10 +33,20 @@ FLOORS = [
 ]
 REPLAY = ["schema", "errors", "manifest", "ranks", "folder", "storage", "recovery", "journal"]
 REPLAY += ["batches", "conditions", "archive", "merging", "frames", "trace", "summary", "scrubbing"]
+REPLAY += ["formats*", "problems", "survey", "machine"]
 REPLAY += ["audit*", "export*", "analysis*", "views*", "explain*"]
 LIVE_PACKAGES = {"torch", "torchvision", "transformers", "accelerate", "tokenizers", "safetensors"}
 LIVE_PACKAGES |= {"qwen_vl_utils", "huggingface_hub"}
-LIVE = ["instrument*", "verify", "lab", "demo*", "environment", "widgets*"]
+LIVE = [
+    "instrument*",
+    "verify",
+    "lab",
+    "demo*",
+    "environment",
+    "widgets*",
+    "inspecting.expectation",
+    "inspecting.placing",
+]
 
 
 def modules_in(package: Path) -> dict[str, Path]:

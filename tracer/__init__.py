@@ -20,6 +20,7 @@ if TYPE_CHECKING:
         TracerError,
         UnknownNameError,
     )
+    from tracer.inspection import Inspection, inspect
     from tracer.session import record, start
     from tracer.trace import Trace, open_trace, read_csv
 
@@ -28,6 +29,7 @@ __version__ = "0.1.0"
 __all__ = [
     "CheckpointError",
     "IncompleteTraceWarning",
+    "Inspection",
     "MissingPackageError",
     "SessionStateError",
     "StorageError",
@@ -36,6 +38,7 @@ __all__ = [
     "TracerError",
     "UnknownNameError",
     "check",
+    "inspect",
     "open_trace",
     "read_csv",
     "record",
@@ -54,6 +57,7 @@ _ROOMS: Final = {
         "TracerError",
         "UnknownNameError",
     ),
+    "tracer.inspection": ("Inspection", "inspect"),
     "tracer.session": ("record", "start"),
     "tracer.trace": ("Trace", "open_trace", "read_csv"),
 }

@@ -102,8 +102,9 @@ def _pickled(folder, tensors, shards):
     for name, part in parts.items():
         torch.save({key: tensors[key] for key in part}, folder / name)
     index = {"weight_map": {key: name for name, part in parts.items() for key in part}}
+    size = sum(one.nbytes for one in tensors.values())
     (folder / "pytorch_model.bin.index.json").write_text(
-        json.dumps({"metadata": {"total_size": 0}} | index), "utf-8"
+        json.dumps({"metadata": {"total_size": size}} | index), "utf-8"
     )
     return parts
 
@@ -152,18 +153,18 @@ def test_what_lies_beside_the_weights_is_told_with_its_reason(llama, tmp_path):
     shutil.copytree(llama, folder)
     torch.save({}, folder / "pytorch_model.bin")
     (folder / "README.md").write_text("read me", "utf-8")
-    (folder / "toy.gguf").write_bytes(b"GGUF")
+    _write_gguf(pytest.importorskip("gguf"), folder / "toy.gguf")
     (folder / "onnx").mkdir()
-    (folder / "onnx" / "model.safetensors").write_bytes(b"x")
+    shutil.copy(llama / "model.safetensors", folder / "onnx")
     _, trace = _record(lambda: AutoModelForCausalLM.from_pretrained(folder))
     why = trace["files"].set_index("path")["why_not"].dropna().to_dict()
     assert why == {
-        "pytorch_model.bin": (
-            "safetensors come first where both are there: the load took model.safetensors"
-        ),
+        "pytorch_model.bin": "model.safetensors is there and comes first",
         "README.md": "no call of the recording asked for it",
-        "toy.gguf": ("GGUF is read only where gguf_file names it; the load took model.safetensors"),
-        "onnx/model.safetensors": "in a folder below, which the load does not enter by itself",
+        "toy.gguf": "GGUF is read only where gguf_file='toy.gguf' asks for it",
+        "onnx/model.safetensors": (
+            "in a folder below, which from_pretrained does not enter by itself"
+        ),
     }
 
 

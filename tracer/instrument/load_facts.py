@@ -9,7 +9,7 @@ from __future__ import annotations
 from typing import Any
 
 from tracer.instrument import devices, load_settings, measure, placements, resolution
-from tracer.instrument.load_files import folder_of, tell_files, tell_tensors
+from tracer.instrument.folder_facts import folder_of, tell_checkpoint
 from tracer.instrument.reads import Load
 from tracer.rows import shape_text
 
@@ -18,6 +18,9 @@ def tell_meta(load: Load, model: Any) -> None:
     """Note what `meta_params` will tell: the model as built, before any weight."""
     named = placements.named_tensors(model)
     load.expected = {each.name: tuple(each.tensor.shape) for each in named}
+    # One tensor under two names takes its bytes once.
+    once = {id(each.tensor): each for each in reversed(named)}.values()
+    load.expected_bytes = {each.name: measure.size_of(each.tensor) for each in once}
     load.meta = {
         "param": [each.name for each in named],
         "kind": [each.kind for each in named],
@@ -50,7 +53,7 @@ def tell(load: Load, model: Any, outer: Load | None) -> None:
     named = placements.named_tensors(model)
     _tell_model(load, model, named)
     placements.note_replaced(load, named)
-    tell_checkpoint(load)
+    tell_checkpoint(load, has_failed=False)
     placements.describe(load, model, named)
     if outer is not None:
         placements.hand_out(load, outer, named)
@@ -95,14 +98,3 @@ def _tell_model(load: Load, model: Any, named: list[placements.Named]) -> None:
 def _dtype_asked(load: Load) -> str | None:
     asked = load.arguments.get("dtype", load.arguments.get("torch_dtype"))
     return None if asked is None else measure.dtype_name(asked)
-
-
-def tell_checkpoint(load: Load) -> None:
-    """`checkpoint_tensors` now and `files` in the end, for a load that failed as well.
-
-    Whether a file was read is known in the end only: a tokenizer may be loaded after the model.
-    """
-    folder = folder_of(load)
-    if folder is not None:
-        load.state.recorder.at_end.append(lambda: tell_files(load, folder))
-        tell_tensors(load)

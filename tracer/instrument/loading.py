@@ -16,6 +16,7 @@ from typing import Any
 from tracer import checkpoint
 from tracer.errors import CheckpointError
 from tracer.instrument import (
+    folder_facts,
     load_facts,
     load_settings,
     measure,
@@ -66,6 +67,11 @@ def part_call(state: ThreadState, call: Call) -> Observer:
         state.asked = dict(call.kwargs)  # what the class below is given is not all the user's
     outcome = yield None
     state.asked = outer
+    if outcome.error is not None:
+        is_model = call.target.module.endswith("auto_factory")
+        with state.own_work("folder that could not be loaded"):
+            asked = call.argument(1, "pretrained_model_name_or_path")
+            folder_facts.tell_broken(state.recorder, asked, with_weights=is_model)
     state.close(span, outcome.status)
     if outcome.error is None and stage in {"tokenizer", "processor"}:
         _remember_tokenizer(state.recorder, outcome.result)
@@ -110,7 +116,7 @@ def model_call(state: ThreadState, call: Call) -> Observer:
                 modules.meet(recorder, model)
         else:
             with recorder.guard("checkpoint_tensors"):
-                load_facts.tell_checkpoint(load)
+                folder_facts.tell_checkpoint(load)
     state.load = outer
     for identity in load.keys:
         reads.JOBS.pop(identity, None)

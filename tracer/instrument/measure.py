@@ -82,9 +82,11 @@ def device_memory() -> dict[str, int | None]:
 
 def disk_bytes() -> int | None:
     """Bytes that this process has read from disk so far; missing where the system hides it."""
-    if not os.access(_IO, os.R_OK):
+    try:
+        lines = _IO.read_text("ascii", "replace").splitlines()
+    except OSError:  # a process that changed its user may not read its own
         return None
-    for line in _IO.read_text("ascii", "replace").splitlines():
+    for line in lines:
         name, _, value = line.partition(":")
         if name == "read_bytes":
             return int(value)

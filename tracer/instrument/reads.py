@@ -91,6 +91,7 @@ class Load:
     before_fill: dict[str, tuple[int, int]] = dataclasses.field(default_factory=dict)
     meta: dict[str, list[Any]] = dataclasses.field(default_factory=dict)
     expected: dict[str, tuple[int, ...]] = dataclasses.field(default_factory=dict)
+    expected_bytes: dict[str, int] = dataclasses.field(default_factory=dict)
     mismatched: set[str] = dataclasses.field(default_factory=set)
     dtype_why: str | None = None
     dtype: str | None = None

@@ -581,3 +581,15 @@ IGNORED_TOKENIZER_ARGUMENTS: Final[tuple[tuple[Version, tuple[str, ...]], ...]] 
     ((0, 0), ()),
 )
 """The same of a tokenizer's from_pretrained (models/auto/tokenization_auto.py)."""
+
+RENAMES_OF_FOUR: Final = "_get_key_renaming_mapping"
+"""Method of generation 4 that says which parameter each checkpoint tensor is for."""
+
+CLASS_RENAMES_OF_FOUR: Final = "_checkpoint_conversion_mapping"
+"""Patterns of a model class that generation 4 hands to that method (4.52 and later)."""
+
+PASSED_OVER: Final = ("_keys_to_ignore_on_load_missing", "_keys_to_ignore_on_load_unexpected")
+"""Patterns of a model class: names whose absence, or presence, it does not report."""
+
+UNDIVIDED: Final = "_no_split_modules"
+"""Classes of modules that a device map keeps in one piece."""
