@@ -174,6 +174,12 @@ def a_value_that_differs(rows):
     rows["placements"][0]["verified"] = "different"
 
 
+@fault("4 values = sources", "m1: embed.weight: holds head.weight instead")
+def a_value_of_another_parameter(rows):
+    said = {"verified": "different", "verified_because": "holds head.weight instead"}
+    rows["placements"][0] |= said
+
+
 @fault("4 values = sources", "m1: embed.weight")
 def a_comparison_that_got_lost(rows):
     rows["placements"][0]["verified"] = None

@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from tracer.inspection import Inspection, inspect
     from tracer.session import record, start
     from tracer.trace import Trace, open_trace, read_csv
+    from tracer.verify import audit_model
 
 __version__ = "0.1.0"
 
@@ -37,6 +38,7 @@ __all__ = [
     "TraceFormatError",
     "TracerError",
     "UnknownNameError",
+    "audit_model",
     "check",
     "inspect",
     "open_trace",
@@ -60,6 +62,7 @@ _ROOMS: Final = {
     "tracer.inspection": ("Inspection", "inspect"),
     "tracer.session": ("record", "start"),
     "tracer.trace": ("Trace", "open_trace", "read_csv"),
+    "tracer.verify": ("audit_model",),
 }
 _ROOM_OF: Final = {name: room for room, names in _ROOMS.items() for name in names}
 

@@ -364,6 +364,7 @@ _TABLES = (
         _integer("new_infinities", "Infinities that the cast made"),
         _integer("new_zeros", "Zeros that the cast made"),
         _text("verified", "equal, different or not compared"),
+        _text("verified_because", "What differs, what it equals, or why it was not compared"),
     ),
     _fact(
         "settings",

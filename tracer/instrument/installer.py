@@ -22,6 +22,7 @@ from tracer.instrument.targets import TARGETS, Target, Version
 from tracer.recorder import Recorder
 from tracer.spans import ACTIVE, ThreadState
 
+_OWN_STAGES: Final = ("recorder", "verify")
 _OF_MODULE: Final[dict[str, list[Target]]] = {}
 for _target in TARGETS:
     _OF_MODULE.setdefault(_target.module, []).append(_target)
@@ -250,7 +251,7 @@ class Installer:
             state = reads.job_state(args)
         if state is None or not state.recorder.is_live:
             return None
-        if state.spans and state.spans[-1].stage == "recorder":
+        if state.spans and state.spans[-1].stage in _OWN_STAGES:
             return None  # the lab's own use of the library
         reentry = None
         if target.every_subclass and args:

@@ -593,3 +593,14 @@ PASSED_OVER: Final = ("_keys_to_ignore_on_load_missing", "_keys_to_ignore_on_loa
 
 UNDIVIDED: Final = "_no_split_modules"
 """Classes of modules that a device map keeps in one piece."""
+
+USED_CONVERSIONS: Final = "_weight_conversions"
+"""Attribute of a model of generation 5: the conversions that its load made use of."""
+RENAMING_METHOD: Final = "_get_key_renaming_mapping"
+"""Method of a model of generation 4 that gives each checkpoint name the model's name."""
+CLASS_RENAMINGS: Final = "_checkpoint_conversion_mapping"
+"""Attribute of a class of generation 4: its own patterns for that method."""
+RENAMED_CLASSES: Final = "VLMS"
+"""Name in modeling_utils (4.57): of which classes the loader looks at these patterns."""
+HOOK_OF_MODULE: Final = "_hf_hook"
+"""Attribute under which accelerate keeps what moves a module's weights (accelerate/hooks.py)."""
