@@ -276,7 +276,7 @@ _TABLES = (
         _MODEL,
         _text("class_name", "Class of the model"),
         _text("asked", "Name or path that the user asked for"),
-        _text("hub", "local, huggingface, modelscope or unknown"),
+        _text("hub", "local, huggingface, mirror (of that hub), modelscope or unknown"),
         _text("revision", "Revision or commit, where the hub tells one"),
         _text("folder", "Local folder of the files"),
         _boolean("from_cache", "Whether all files were on this machine already"),
@@ -295,7 +295,7 @@ _TABLES = (
     _fact(
         "files",
         "a file of the model's folder, read or not",
-        ("model", "path"),
+        ("call", "path"),
         _MODEL,
         _text("path", "Path inside the folder"),
         _text("kind", "weights, index, config, generation_config, tokenizer, processor, ..."),
@@ -313,7 +313,7 @@ _TABLES = (
     _fact(
         "checkpoint_tensors",
         "a tensor named in a header",
-        ("model", "file", "key"),
+        ("call", "file", "key"),
         _MODEL,
         _text("file", "File whose header names it"),
         _text("key", "Name in the file"),

@@ -22,7 +22,7 @@ MODELS: list[Any] = []
 """Models that fixtures built: their hooks are counted around every test."""
 
 # Written by copying, by warning, and by the library's own memory of what a class can do.
-_NOT_OURS = ("__slotnames__", "__warningregistry__", "_cached_value")
+_NOT_OURS = ("__slotnames__", "__warningregistry__", "_cached_value", "_hf_api")
 _FAMILY_FILES = (".modeling_", ".image_processing_", ".video_processing_")
 _OUR_FOLDER = str(Path(patching.__file__).parent)
 MESSAGES = [

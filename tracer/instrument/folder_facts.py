@@ -15,7 +15,7 @@ from typing import Any
 from tracer import checkpoint, machine, problems
 from tracer.errors import CheckpointError
 from tracer.instrument import shard_facts
-from tracer.instrument.reads import STORED_DTYPES, Load
+from tracer.instrument.reads import IN_ITS_FILE, STORED_DTYPES, Load
 from tracer.problems import Problem
 from tracer.recorder import Recorder
 from tracer.rows import shape_text
@@ -116,33 +116,24 @@ def _tell_room(load: Load, headers: Mapping[str, checkpoint.Header]) -> None:
         )
 
 
-def _access(opened: str | None) -> str | None:
-    """How the loader came to a file's bytes; unknown where only the path was asked for."""
-    if opened is None:
-        return None
-    return "mmap" if opened.endswith(".safetensors") else "bytes"
-
-
 def _tell_files(
     load: Load, folder: str, survey: Survey | None, headers: Mapping[str, checkpoint.Header]
 ) -> None:
     recorder = load.state.recorder
     resolved = recorder.notes.get("resolved", set())
-    opened = {os.path.realpath(path): path for path in load.files}
+    opened = {os.path.realpath(path): access for path, access in load.access.items()}
     # Generation 4 never opens a file whose tensors all stay in it.
-    named = opened | {
-        os.path.realpath(path): path for path in load.headers if path not in load.files
-    }
+    known = {os.path.realpath(path): header for path, header in load.headers.items()}
     filesystem = checkpoint.filesystem_of(folder)
     causes = {} if survey is None else problems.causes(survey.problems)
     told = {os.path.basename(path) for path in headers}
     files = checkpoint.list_files(folder)
     for file in files:
         path = os.path.realpath(Path(folder) / file.path)
-        own = load.headers.get(named.get(path, ""))
+        own = known.get(path)
         header = survey.headers.get(file.path, own) if survey is not None else own
         is_looked_at = own is not None or file.path in told
-        read = path in opened or path in resolved
+        read = path in opened or (path in resolved and file.kind != "weights")
         recorder.add_fact(
             "files",
             load.call,
@@ -157,9 +148,9 @@ def _tell_files(
             tensors=len(header.tensors) if header else None,
             metadata=header.metadata if header else None,
             read=read,
-            why_not=_why_not(file.path, read, path in named, survey, causes),
+            why_not=_why_not(file.path, read, path in known, survey, causes),
             filesystem=filesystem,
-            access=_access(opened.get(path)),
+            access=opened.get(path),
         )
     listed = {file.path for file in files}
     for path in survey.chosen if survey is not None else ():
@@ -256,10 +247,16 @@ def _fate(load: Load, key: str, path: str) -> tuple[str, str]:
         return "discarded", f"{Path(load.file_of[key]).name} holds the same name and was read later"
     if plan is None:
         return "unexpected", "no parameter of the model goes by this name, renamed or not"
-    if plan.param in load.mismatched:
-        return "discarded", f"its shape does not fit {plan.param}"
+    targets = load.targets_of(plan.param)
+    odd = [target for target in targets if target in load.mismatched]
+    if odd:
+        return "discarded", f"its shape does not fit {', '.join(odd)}"
     if plan.operations:
-        return "converted", f"{', '.join(plan.operations)} into {plan.param}"
+        return "converted", f"{', '.join(plan.operations)} into {', '.join(targets)}"
     if plan.param not in load.placed:
         return "skipped", f"read for {plan.param}, which was never set"
+    if plan.param in load.replaced:
+        return "discarded", f"set as {plan.param}, {load.replaced[plan.param]}"
+    if load.offloaded.get(plan.param) == IN_ITS_FILE:
+        return "discarded", f"read in vain: {plan.param} stays in this file, offloaded to the disk"
     return "loaded", f"set as {plan.param}"

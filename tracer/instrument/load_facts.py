@@ -6,55 +6,58 @@ files' contents (that is `verification.py`); an origin rests on what was seen to
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import Any
 
-from tracer.instrument import measure, placements
+from tracer.instrument import devices, load_settings, measure, placements, resolution
 from tracer.instrument.folder_facts import folder_of, tell_checkpoint
-from tracer.instrument.installer import release
 from tracer.instrument.reads import Load
-from tracer.instrument.targets import IGNORED_LOAD_ARGUMENTS
 from tracer.rows import shape_text
 
 
 def tell_meta(load: Load, model: Any) -> None:
-    """`meta_params`: the model as built, before any weight."""
+    """Note what `meta_params` will tell: the model as built, before any weight."""
     named = placements.named_tensors(model)
     load.expected = {each.name: tuple(each.tensor.shape) for each in named}
     # One tensor under two names takes its bytes once.
     once = {id(each.tensor): each for each in reversed(named)}.values()
     load.expected_bytes = {each.name: measure.size_of(each.tensor) for each in once}
-    load.state.recorder.add_facts(
-        "meta_params",
-        load.call,
-        len(named),
-        model=load.model,
-        param=[each.name for each in named],
-        kind=[each.kind for each in named],
-        persistent=[each.persistent for each in named],
-        module_class=[type(each.module).__name__ for each in named],
-        shape=[shape_text(shape) for shape in load.expected.values()],
-        dtype=[measure.dtype_name(each.tensor.dtype) for each in named],
-        device=[measure.device_name(each.tensor.device) for each in named],
-        size_bytes=[measure.size_of(each.tensor) for each in named],
-        planned_device=_planned_device(load.arguments.get("device_map")),
-    )
+    load.meta = {
+        "param": [each.name for each in named],
+        "kind": [each.kind for each in named],
+        "persistent": [each.persistent for each in named],
+        "module_class": [type(each.module).__name__ for each in named],
+        "shape": [shape_text(shape) for shape in load.expected.values()],
+        "dtype": [measure.dtype_name(each.tensor.dtype) for each in named],
+        "device": [measure.device_name(each.tensor.device) for each in named],
+        "size_bytes": [measure.size_of(each.tensor) for each in named],
+    }
 
 
-def _planned_device(device_map: Any) -> str | None:
-    """Before the library has resolved a map, only one that is a single device says anything."""
-    if device_map is None:
-        return "cpu"
-    return None if isinstance(device_map, dict) or device_map == "auto" else str(device_map)
+def write_meta(load: Load) -> None:
+    """`meta_params`, once the device map is known; again does nothing."""
+    meta, load.meta = load.meta, {}
+    if meta:
+        names = meta["param"]
+        load.state.recorder.add_facts(
+            "meta_params",
+            load.call,
+            len(names),
+            model=load.model,
+            **meta,
+            planned_device=[devices.planned(load, name) for name in names],
+        )
 
 
-def tell(load: Load, model: Any) -> None:
+def tell(load: Load, model: Any, outer: Load | None) -> None:
     """All tables of a load that ended well."""
     named = placements.named_tensors(model)
     _tell_model(load, model, named)
+    placements.note_replaced(load, named)
     tell_checkpoint(load, has_failed=False)
     placements.describe(load, model, named)
-    _tell_settings(load, model)
+    if outer is not None:
+        placements.hand_out(load, outer, named)
+    load_settings.tell(load, model)
     generation = getattr(model, "generation_config", None)
     if generation is not None:
         configs = load.state.recorder.notes.setdefault("generation_configs", {})
@@ -64,26 +67,28 @@ def tell(load: Load, model: Any) -> None:
 def _tell_model(load: Load, model: Any, named: list[placements.Named]) -> None:
     config = model.config
     unique = {id(each.tensor): each for each in named}.values()
-    folder = folder_of(load)
-    load.state.recorder.add_fact(
+    folder, recorder = folder_of(load), load.state.recorder
+    origin = resolution.origin_of(recorder, load.asked, folder)
+    fetched = resolution.downloaded_bytes(recorder, load.asked, folder)
+    recorder.add_fact(
         "models",
         load.call,
         load.call,
         model=load.model,
         class_name=type(model).__name__,
         asked=load.asked,
-        hub="local" if load.asked and Path(load.asked).is_dir() else "huggingface",
-        revision=getattr(config, "_commit_hash", None),
+        hub=origin.hub,
+        revision=origin.revision,
         folder=folder,
-        from_cache=True if load.asked and Path(load.asked).is_dir() else None,
-        downloaded_bytes=0 if load.asked and Path(load.asked).is_dir() else None,
+        from_cache=None if fetched is None else fetched == 0,
+        downloaded_bytes=fetched,
         dtype_asked=_dtype_asked(load),
         dtype=load.dtype,
         dtype_why=load.dtype_why,
         attention=getattr(config, "_attn_implementation", None),
         experts=getattr(config, "_experts_implementation", None),
         device_map=getattr(model, "hf_device_map", None),
-        tied=placements.tied_names(load, model),
+        tied=placements.tied_names(load, named),
         parameters=sum(each.tensor.numel() for each in unique if each.kind == "parameter"),
         size_bytes=sum(measure.size_of(each.tensor) for each in unique),
         training=model.training,
@@ -93,50 +98,3 @@ def _tell_model(load: Load, model: Any, named: list[placements.Named]) -> None:
 def _dtype_asked(load: Load) -> str | None:
     asked = load.arguments.get("dtype", load.arguments.get("torch_dtype"))
     return None if asked is None else measure.dtype_name(asked)
-
-
-def _tell_settings(load: Load, model: Any) -> None:
-    effective = {
-        "dtype": load.dtype,
-        "attn_implementation": getattr(model.config, "_attn_implementation", None),
-        "device_map": getattr(model, "hf_device_map", load.arguments.get("device_map")),
-    }
-    asked = dict(load.arguments)
-    if "torch_dtype" in asked:
-        asked.setdefault("dtype", asked["torch_dtype"])
-    ignored = next(names for since, names in IGNORED_LOAD_ARGUMENTS if release() >= since)
-    for name in [*effective, *(key for key in asked if key not in effective)]:
-        dropped = name in ignored
-        given = name in asked
-        if name.startswith("_") or name in {"config", "state_dict"}:
-            continue  # the library's own plumbing between the Auto class and this one
-        why = "accepted and dropped by this version" if dropped else None
-        if name == "dtype":
-            why = load.dtype_why
-        load.state.recorder.add_fact(
-            "settings",
-            load.call,
-            load.call,
-            model=load.model,
-            scope="load",
-            setting=name,
-            asked=_plain(asked[name]) if given else None,
-            effective=None if dropped else _plain(effective.get(name, asked.get(name))),
-            origin=_setting_origin(load, name, given),
-            used=not dropped,
-            why=why,
-        )
-
-
-def _setting_origin(load: Load, name: str, given: bool) -> str:
-    if given:
-        return "call"
-    if name == "dtype" and load.dtype_why in {"config.json", "config object"}:
-        return load.dtype_why
-    return "library"
-
-
-def _plain(value: Any) -> Any:
-    if value is None or isinstance(value, bool | int | float | str | list | dict):
-        return value
-    return measure.dtype_name(value)

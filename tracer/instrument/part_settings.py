@@ -12,6 +12,7 @@ from typing import Any, Final
 from tracer.instrument import resizes
 from tracer.instrument.input_settings import Row, attribute_origin, plain, tell_rows
 from tracer.instrument.installer import release
+from tracer.instrument.load_settings import shown
 from tracer.instrument.targets import IGNORED_TOKENIZER_ARGUMENTS
 from tracer.recorder import Recorder
 
@@ -20,7 +21,17 @@ _OF_TOKENIZERS: Final = (
     "add_bos_token", "add_eos_token", "add_prefix_space", "split_special_tokens",
 )  # fmt: skip
 _PARTS: Final = ("image_processor", "video_processor", "feature_extractor")
-_LOCATING: Final = frozenset({"trust_remote_code", "revision", "subfolder", "cache_dir", "token"})
+_LOCATING: Final = frozenset(
+    {
+        "trust_remote_code",
+        "revision",
+        "subfolder",
+        "cache_dir",
+        "token",
+        "use_auth_token",
+        "proxies",
+    }
+)
 
 
 def tell(recorder: Recorder, event: int, loaded: Any, asked: dict[str, Any]) -> None:
@@ -76,10 +87,11 @@ def _of_parts(recorder: Recorder, loaded: Any, asked: dict[str, Any]) -> Iterato
 def _of_argument(scope: str, tokenizer: Any, name: str, value: Any) -> Row:
     """An argument that none of the settings told is made of."""
     dropped = next(names for since, names in IGNORED_TOKENIZER_ARGUMENTS if release() >= since)
+    told = shown(name, value)
     if name in dropped:
         why = "accepted and dropped by this version"
-        return Row(scope, name, plain(value), None, "call", False, why)
+        return Row(scope, name, told, None, "call", False, why)
     if name in _LOCATING:
-        return Row(scope, name, plain(value), plain(value), "call")
+        return Row(scope, name, told, told, "call")
     effective = getattr(tokenizer, name, value)
-    return Row(scope, name, plain(value), plain(effective), "call", None, "not followed")
+    return Row(scope, name, told, shown(name, effective), "call", None, "not followed")

@@ -29,6 +29,8 @@ class Target:
             worker thread of a load, which the load has announced.
         follows: name of the target that never runs without this one; None when conditional.
         every_subclass: also patch each imported subclass that overrides the attribute.
+        is_copy: the owner takes the name over from another module once it is asked for it; patched
+            only where that has happened.
         is_lean: called once a tensor, so `observe` makes the wrapper itself, without a span.
         since, before: first release of transformers that has it, first that has it no more;
             None without such a bound.
@@ -41,6 +43,7 @@ class Target:
     route: Route = "inner"
     follows: str | None = None
     every_subclass: bool = False
+    is_copy: bool = False
     is_lean: bool = False
     since: Version | None = None
     before: Version | None = None
@@ -158,6 +161,16 @@ def _fetch(
 
 
 TARGETS: Final[tuple[Target, ...]] = (
+    # A pipeline loads model, tokenizer and processor, with arguments of its own.
+    Target("transformers.pipelines", "pipeline", "loading.pipeline_call", "resolve", route="root"),
+    Target(
+        "transformers",
+        "pipeline",
+        "loading.pipeline_call",
+        "resolve",
+        route="root",
+        is_copy=True,
+    ),
     # Whole loads. Each is a call; an Auto class's call holds the concrete class's.
     _from_pretrained(f"{_AUTO}.auto_factory:_BaseAutoModelClass", "resolve"),
     _from_pretrained(f"{_AUTO}.configuration_auto:AutoConfig", "config"),
@@ -186,7 +199,7 @@ TARGETS: Final[tuple[Target, ...]] = (
         every_subclass=True,
     ),
     # From a name to files. `cached_files` is the one gate: `cached_file` calls it too.
-    Target("transformers.utils.hub", "cached_files", "loading.resolved_files", "resolve"),
+    Target("transformers.utils.hub", "cached_files", "resolution.resolved_files", "resolve"),
     Target(
         "transformers.configuration_utils:PreTrainedConfig",
         "get_config_dict",
@@ -235,16 +248,30 @@ TARGETS: Final[tuple[Target, ...]] = (
     ),
     _part(_PROCESSOR, "from_args_and_dict", "processor", None),
     _part(_TOKENIZER, "_from_pretrained", "tokenizer", None),
-    _load_stage("_get_resolved_checkpoint_files", "resolve"),
+    Target(
+        _MODELING,
+        "_get_resolved_checkpoint_files",
+        "resolution.checkpoint_files",
+        "resolve",
+        follows=_LOAD,
+    ),
+    # In worker threads where several files are missing.
+    Target(
+        "huggingface_hub.file_download",
+        "_download_to_tmp_and_move",
+        "resolution.downloaded",
+        "resolve",
+        route="root",
+    ),
     Target(_MODELING, "_get_dtype", "loading.dtype", "metadata", follows=_LOAD, since=FIVE),
     _four(_MODELING, "_get_dtype", "shards.dtype", "metadata", since=LATE_FOUR),
     _four(_MODELING, "_get_torch_dtype", "shards.dtype", "metadata", before=LATE_FOUR),
     # Two files that a local folder gives without passing that gate.
-    Target(_MODELING, "get_checkpoint_shard_files", "loading.index_file", "resolve"),
+    Target(_MODELING, "get_checkpoint_shard_files", "resolution.index_file", "resolve"),
     Target(
         "transformers.generation.configuration_utils:GenerationConfig",
         "from_pretrained",
-        "loading.generation_file",
+        "resolution.generation_file",
         "config",
     ),
     # The model on meta: from the init contexts to the first question asked of the built model
@@ -269,7 +296,15 @@ TARGETS: Final[tuple[Target, ...]] = (
         before=FIVE,
     ),
     _load_stage("get_model_conversion_mapping", "convert", since=FIVE),
-    _load_stage("_get_device_map", "dispatch", None),
+    Target(_MODELING, "_get_device_map", "devices.device_map", "dispatch"),
+    Target(
+        "transformers.integrations.accelerate",
+        "infer_auto_device_map",
+        "devices.budget",
+        "dispatch",
+        since=FIVE,
+    ),
+    Target(_MODELING, "infer_auto_device_map", "devices.budget", "dispatch", before=FIVE),
     _load_stage("caching_allocator_warmup", "place", None),
     _method("_load_pretrained_model", "tensor_load", since=FIVE),
     # Weights: headers first, then lazy reads in worker threads, converted and set by this thread.
