@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from tracer.checkpoint import Header
 from tracer.instrument import measure
+from tracer.instrument.memory import resident_now, write_samples
 from tracer.instrument.patching import IsOn, Wrap
 from tracer.instrument.stages import Outcome
 from tracer.rows import Encoded, shape_text
@@ -29,7 +30,6 @@ if TYPE_CHECKING:
 JOBS: dict[int, Load] = {}
 """Identity of what a load gives its worker threads (a slice, a tensor, a shard), to that load."""
 
-_RSS_EVERY_NS = 20_000_000
 BATCH = 512
 
 
@@ -79,7 +79,8 @@ class Load:
     dtype: str | None = None
     given: dict[str, tuple[list[int], str | None, int]] = dataclasses.field(default_factory=dict)
     placement_rows: list[dict[str, Any]] = dataclasses.field(default_factory=list)
-    last_rss_ns: int = 0
+    last_sample_ns: int = 0
+    samples: list[dict[str, Any]] = dataclasses.field(default_factory=list)
     last_wait: tuple[int, int] = (-1, -1)
     read_source: str | None = None
     read_stack: str | None = None
@@ -250,7 +251,7 @@ class _Read:
                     "ok" if error is None else Outcome(None, error).status,
                     None if tensor is None else tensor.dtype,
                     None if tensor is None else tensor.device,
-                    resident_now(load, end),
+                    resident_now(load, end, self.seq),
                     *faults_since(self.faults),
                 )
             )
@@ -258,14 +259,6 @@ class _Read:
                 recorder.targets_done[name] += 1
         except Exception as failure:
             recorder.failed(name, failure)
-
-
-def resident_now(load: Load, now: int) -> int | None:
-    """Resident memory, asked for now and then only: it is read from a file."""
-    if now - load.last_rss_ns < _RSS_EVERY_NS:
-        return None
-    load.last_rss_ns = now
-    return measure.resident_bytes()
 
 
 def faults_since(before: tuple[int, int] | None) -> tuple[int | None, int | None]:
@@ -332,6 +325,7 @@ def offloaded(load: Load, seen: Seen) -> None:
 
 def write_reads(load: Load, is_over: bool) -> None:
     """Turn reads into rows of `tensor_loads`: those that were set, and in the end all of them."""
+    write_samples(load)
     reads, load.reads = load.reads, []
     ready = []
     for one in reads:

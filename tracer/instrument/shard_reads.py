@@ -14,7 +14,8 @@ import threading
 from typing import Any
 
 from tracer.instrument import measure, shard_rows
-from tracer.instrument.reads import BATCH, Load, Seen, faults_since, resident_now, told
+from tracer.instrument.memory import resident_now
+from tracer.instrument.reads import BATCH, Load, Seen, faults_since, told
 
 
 @dataclasses.dataclass(slots=True)
@@ -119,7 +120,7 @@ class Shard:
         self.piece = None
         now = self.load.state.recorder.clock()
         faults = (None, None) if piece.faults is None else faults_since(piece.faults)
-        piece.memory = (resident_now(self.load, now), *faults)
+        piece.memory = (resident_now(self.load, now, piece.parent), *faults)
         self.shards.read.add((piece.file, piece.key))
         self.shards.done.append(piece)
 

@@ -17,6 +17,7 @@ from typing import Any
 from tracer.instrument import (
     loading,
     measure,
+    memory,
     placements,
     shard_facts,
     shard_reads,
@@ -111,7 +112,7 @@ def weights(state: ThreadState, call: Call) -> Observer:
             "mismatched": len(mismatched),
         }
     state.close(span, outcome.status, summary=summary)
-    loading.sample_memory(state, "tensor_load", "after the weights")
+    memory.sample_memory(state, "tensor_load", "after the weights")
 
 
 def renamed(state: ThreadState, call: Call) -> Observer:
