@@ -69,6 +69,7 @@ class Load:
     plans: dict[str, Plan] = dataclasses.field(default_factory=dict)
     times: dict[str, ParamTimes] = dataclasses.field(default_factory=dict)
     placed: set[str] = dataclasses.field(default_factory=set)
+    placed_since: int = 0  # rows were last written
     reads: list[tuple[Any, ...]] = dataclasses.field(default_factory=list)
     weights_seq: int = -1
     build_span: Any = None
@@ -312,7 +313,10 @@ def placed(load: Load, seen: Seen) -> None:
     odd = getattr(seen.argument(3, "loading_info"), "mismatched_keys", ())
     if not odd or all(entry[0] != param for entry in odd):
         load.placed.add(param)
-    if len(load.reads) >= BATCH:
+    load.placed_since += 1
+    # The workers may be far ahead, and writing looks at all reads that wait: the more do, the
+    # rarer it is done, else it would take the square of their number.
+    if load.placed_since >= max(BATCH, len(load.reads) // 4):
         write_reads(load, is_over=False)
         load.state.recorder.flush_if_due(load.state)
 
@@ -327,6 +331,7 @@ def write_reads(load: Load, is_over: bool) -> None:
     """Turn reads into rows of `tensor_loads`: those that were set, and in the end all of them."""
     write_samples(load)
     reads, load.reads = load.reads, []
+    load.placed_since = 0
     ready = []
     for one in reads:
         plan = load.plans.get(one[1])

@@ -62,9 +62,15 @@ class Shards:
     undecided: set[str] = dataclasses.field(default_factory=set)
     """Parameters that are set twice (under two names, out of two files): the end shows whose
     values stay."""
+    left_undecided: int = 0  # pieces, when rows were last written
     tied: dict[str, str] = dataclasses.field(default_factory=dict)
     replaced: set[str] = dataclasses.field(default_factory=set)
     is_set: bool = False
+
+    @property
+    def are_many_done(self) -> bool:
+        """Whether to write rows: each time all pieces are looked at, the undecided ones again."""
+        return len(self.done) - self.left_undecided >= max(BATCH, self.left_undecided // 4)
 
 
 class Shard:
@@ -217,7 +223,7 @@ def placed(load: Load, seen: Seen) -> None:
         return
     shard.shards.addresses[piece.param] = tensor.data_ptr()
     load.note_placing(piece.param, seen)
-    if threading.get_ident() == load.state.ident and len(shard.shards.done) >= BATCH:
+    if threading.get_ident() == load.state.ident and shard.shards.are_many_done:
         shard_rows.write(load, is_over=False)
         load.state.recorder.flush_if_due(load.state)
 

@@ -25,6 +25,7 @@ def write(load: Load, is_over: bool) -> None:
     if not is_over:
         shards.done.extend(piece for piece in pieces if piece.param in shards.undecided)
         pieces = [piece for piece in pieces if piece.param not in shards.undecided]
+        shards.left_undecided = len(shards.done)
     rows = [_row(load, shards, piece) for piece in pieces]
     columns = {name: [row[name] for row in rows] for name in (rows[0] if rows else ())}
     load.state.recorder.add_rows(
