@@ -1,0 +1,126 @@
+"""Which load a question is about: the user's call, and the model's own load inside it.
+
+`AutoModel.from_pretrained` is one call, the `PreTrainedModel.from_pretrained` below it another:
+the code of a model family is imported between the two, so time is asked of the outer one.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+
+import pandas as pd
+
+from tracer.trace import Trace
+
+EVENT_TABLES = ("calls", "spans", "tensor_loads")
+"""Tables that hold what a load does."""
+
+
+@dataclasses.dataclass(frozen=True)
+class Load:
+    """One load of a model.
+
+    Attributes:
+        call: seq of the outermost `from_pretrained` round it.
+        inner: seq of the model's own load, to which facts and reads belong.
+        model: Short id of the model; None where it was never built.
+        thread: Thread of the call.
+        start_ns: Start of the outermost call.
+        duration_ns: Its wall time; None where it never ended.
+    """
+
+    call: int
+    inner: int
+    model: str | None
+    thread: str
+    start_ns: int
+    duration_ns: int | None
+
+
+def find_load(trace: Trace, call: int | None = None) -> Load | None:
+    """The load that a call is, encloses or belongs to; of None the last load of the trace.
+
+    Args:
+        trace: Any trace.
+        call: seq of a `from_pretrained`, the outer or the inner one.
+
+    Returns:
+        None where the trace has no such load of a model.
+    """
+    columns = ["seq", "parent", "stage", "name", "model", "start_ns", "duration_ns", "thread"]
+    calls = trace.read("calls", columns, [("kind", "==", "from_pretrained")])
+    calls = calls[calls["stage"] == "resolve"].set_index("seq", drop=False).sort_index()
+    if calls.empty:
+        return None
+    outer = _outermost(trace, calls)
+    inner = pd.Series(calls.index, outer).groupby(level=0).max()  # the deepest began last
+    with_model = calls.index[calls["model"].notna()]
+    known = pd.Series(with_model, outer[with_model]).groupby(level=0).min()
+    inner = known.combine_first(inner).astype("int64")
+    wanted = int(inner.index.max()) if call is None else _owner(call, outer, inner)
+    if wanted is None:
+        return None
+    row, own = calls.loc[wanted], calls.loc[inner[wanted] if call not in with_model else call]
+    return Load(
+        call=wanted,
+        inner=int(own["seq"]),
+        model=None if pd.isna(own["model"]) else str(own["model"]),
+        thread=str(row["thread"]),
+        start_ns=int(row["start_ns"]),
+        duration_ns=None if pd.isna(row["duration_ns"]) else int(row["duration_ns"]),
+    )
+
+
+def _owner(call: int, outer: pd.Series, inner: pd.Series) -> int | None:
+    return int(outer[call]) if call in outer.index else call if call in inner.index else None
+
+
+def _outermost(trace: Trace, calls: pd.DataFrame) -> pd.Series:
+    """For each call the outermost of the calls that enclose it; itself for most."""
+    spans = trace.read("spans", ["seq", "call"]).set_index("seq")["call"]
+    others = trace.read("calls", ["seq"])["seq"]
+    call_of = pd.concat([spans, pd.Series(others.to_numpy(), others)])
+    above = call_of.reindex(calls["parent"].to_numpy()).set_axis(calls.index)
+    outer = pd.Series(calls.index, calls.index)
+    for seq in calls.index:  # in order of start: what encloses a call comes before it
+        parent = above[seq]
+        if pd.notna(parent) and parent in outer.index:
+            outer[seq] = outer[parent]
+    return outer
+
+
+def events_of(trace: Trace, load: Load) -> pd.DataFrame:
+    """Events inside a load, of all threads, itself among them, in order of start.
+
+    Returns:
+        Columns seq, parent, stage, name, thread, start_ns, duration_ns, and of reads key, param,
+        file, read_ns, cast_ns, queue_ns. What has no duration is left out; what lies in it belongs
+        to what encloses it.
+    """
+    common = ["seq", "parent", "stage", "name", "thread", "start_ns", "duration_ns"]
+    reads = ["param", "file", "size_bytes", "queue_ns", "read_ns", "cast_ns"]
+    parts = [
+        trace.read(table, [*common, *(reads if table == "tensor_loads" else [])])
+        .assign(table=table)
+        for table in EVENT_TABLES
+    ]  # fmt: skip
+    filled = [part for part in parts if not part.empty]
+    events = pd.concat(filled, ignore_index=True).sort_values("seq")
+    for name in reads:
+        if name not in events:
+            events[name] = pd.NA
+    parents = dict(zip(events["seq"], events["parent"], strict=True))
+    ended = set(events.loc[events["duration_ns"].notna(), "seq"])
+    inside = {load.call}
+    for seq, parent in parents.items():
+        if parent in inside:
+            inside.add(seq)
+    events = events[events["seq"].isin(inside & ended)].reset_index(drop=True)
+    events["parent"] = [_ended(parent, parents, ended) for parent in events["parent"]]
+    return events
+
+
+def _ended(seq: int, parents: dict[int, int], ended: set[int]) -> int:
+    while seq in parents and seq not in ended:
+        seq = parents[seq]
+    return seq
