@@ -144,3 +144,21 @@ def _files(trace: Trace, load: Load | None) -> pd.DataFrame:
     spans["end_ns"] = spans["start_ns"] + spans["duration_ns"]
     opened = spans.groupby("name").agg(opened_ns=("duration_ns", "sum"), known_ns=("end_ns", "min"))
     return files.merge(opened.rename_axis("file").reset_index(), how="left", on="file")
+
+
+def shard_map(trace: Trace, call: int | None = None) -> pd.DataFrame:
+    """Where each tensor lies in its file, and when it was read.
+
+    Returns:
+        Columns file, key, dtype, offset_bytes, size_bytes, read_at_ns (start of the read, from the
+        first one; missing where it never was), in the order of the files and offsets.
+    """
+    load = find_load(trace, call)
+    where = [("call", "==", -1 if load is None else load.inner)]
+    columns = ["file", "key", "dtype", "offset_bytes", "size_bytes"]
+    tensors = trace.read("checkpoint_tensors", columns, where)
+    reads = trace.read("tensor_loads", ["file", "key", "start_ns"], where)
+    reads["read_at_ns"] = reads["start_ns"] - reads["start_ns"].min()
+    first = reads.drop_duplicates(["file", "key"])[["file", "key", "read_at_ns"]]
+    found = tensors.merge(first, how="left", on=["file", "key"])
+    return found.sort_values(["file", "offset_bytes"]).reset_index(drop=True)

@@ -66,7 +66,7 @@ def where_paid(trace: Trace, call: int | None = None) -> pd.DataFrame:
         samples = _samples(trace)
         own = samples[samples["call"] == load.inner]
         rows.append(_growth("load", own) | {"total_ns": load.duration_ns})
-        rows[-1] |= {"tensors": len(reads), "size_bytes": reads["size_bytes"].sum()}
+        rows[-1] |= {"tensors": len(reads), "size_bytes": _weight_bytes(trace, load, reads)}
         forward = _first_forward(trace, load, samples)
         if not forward.empty:
             rows.append(_growth("first forward", forward))
@@ -85,8 +85,8 @@ def cold_or_warm(trace: Trace, call: int | None = None) -> pd.DataFrame:
     Returns:
         One row: verdict (`cold`, `partly cold`, `warm`, `unknown`), because, touched_bytes (of
         weights read in the load, or used by the first forward too where that was recorded),
-        disk_bytes (in the load and that forward), disk_mb_per_s (over the time of both; missing
-        unless cold), filesystem.
+        disk_bytes (in the load and that forward), disk_mb_per_s (at least so much: over the times
+        between samples in which bytes came; missing unless cold), filesystem.
     """
     columns = ["verdict", "because", "touched_bytes", "disk_bytes", "disk_mb_per_s", "filesystem"]
     load = find_load(trace, call)
@@ -95,6 +95,8 @@ def cold_or_warm(trace: Trace, call: int | None = None) -> pd.DataFrame:
         paid = where_paid(trace, load.call).set_index("phase")
         systems = _weight_files(trace, load)["filesystem"].dropna().unique()
         rows = [_verdict(paid, sorted(systems))]
+        if rows[0]["verdict"] == "cold":
+            rows[0]["disk_mb_per_s"] = _disk_rate(trace, load)
     types = {"touched_bytes": "Int64", "disk_bytes": "Int64", "disk_mb_per_s": "Float64"}
     types |= dict.fromkeys(["verdict", "because", "filesystem"], "string")
     return pd.DataFrame(rows, columns=columns).astype(types)
@@ -105,16 +107,26 @@ def _verdict(paid: pd.DataFrame, systems: list[str]) -> dict[str, Any]:
     phases = ["load", "first forward"] if has_forward else ["load"]
     touched = paid.loc["load" if has_forward else "read", "size_bytes"]
     disk = paid.loc[phases, "disk_bytes"].sum(skipna=False)
-    share = 0 if pd.isna(disk) or not touched else disk / touched
+    # The kernel reads ahead of a page that is touched: of mapped files too much may have come.
+    whole = touched or paid.loc["load", "size_bytes"]
+    share = 0 if pd.isna(disk) or not whole else disk / whole
     found = {"touched_bytes": touched, "disk_bytes": disk, "filesystem": ", ".join(systems)}
     if pd.isna(disk):
         return found | {"verdict": "unknown", "because": "the system hides what came from the disk"}
     if share < _PARTLY:
         return found | _not_cold(touched, systems)
-    rate = disk / paid.loc[phases, "total_ns"].sum() * 1e3  # bytes a ns, in MB a s
     verdict = "cold" if share >= _COLD else "partly cold"
-    because = "of the bytes touched this share came from the disk: " + f"{min(1, share):.0%}"
-    return found | {"verdict": verdict, "because": because, "disk_mb_per_s": rate}
+    because = f"{min(1, share):.0%} of the weights' bytes came from the disk"
+    return found | {"verdict": verdict, "because": because}
+
+
+def _disk_rate(trace: Trace, load: Load) -> float | None:
+    samples = _samples(trace)
+    spans = [samples[samples["call"] == load.inner], _first_forward(trace, load, samples)]
+    steps = pd.concat([span[["disk_bytes", "start_ns"]].diff() for span in spans])
+    steps = steps[(steps["disk_bytes"] > 0).fillna(False)]
+    spent = int(steps["start_ns"].sum())
+    return int(steps["disk_bytes"].sum()) / spent * 1e3 if spent else None  # bytes a ns, MB a s
 
 
 def _not_cold(touched: Any, systems: list[str]) -> dict[str, str]:
@@ -138,7 +150,7 @@ def _memory_of(trace: Trace, load: Load) -> dict[str, Any]:
     files = _weight_files(trace, load)
     growth = _growth("", own, peak=True)
     anonymous = own["anonymous_bytes"].dropna()
-    weights = int(reads["size_bytes"].sum())
+    weights = _weight_bytes(trace, load, reads)
     found = {"call": load.call, "model": load.model, "weight_bytes": weights}
     found |= {"format": _joined(files["format"]), "access": _joined(files["access"])}
     found |= {"cast": _casts(reads), "samples": len(anonymous)}
@@ -149,6 +161,13 @@ def _memory_of(trace: Trace, load: Load) -> dict[str, Any]:
         found["peak_bytes"] = anonymous.max()
         found["times_weights"] = growth["anonymous_added_bytes"] / weights if weights else None
     return found
+
+
+def _weight_bytes(trace: Trace, load: Load, reads: pd.DataFrame) -> int:
+    """Bytes of the tensors read; tied ones share their bytes in a `.bin`, which is no longer."""
+    tensors = int(reads["size_bytes"].sum())
+    on_disk = _weight_files(trace, load)["size_bytes"].sum()
+    return min(tensors, int(on_disk)) if on_disk else tensors
 
 
 def _casts(reads: pd.DataFrame) -> str | None:
@@ -209,7 +228,7 @@ def _first_forward(trace: Trace, load: Load, samples: pd.DataFrame) -> pd.DataFr
 
 def _weight_files(trace: Trace, load: Load) -> pd.DataFrame:
     where: list[Any] = [("call", "==", load.inner), ("kind", "==", "weights"), ("read", "==", True)]
-    return trace.read("files", ["format", "access", "filesystem"], where)
+    return trace.read("files", ["format", "access", "filesystem", "size_bytes"], where)
 
 
 def _loads(trace: Trace) -> list[Load]:

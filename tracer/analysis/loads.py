@@ -124,3 +124,20 @@ def _ended(seq: int, parents: dict[int, int], ended: set[int]) -> int:
     while seq in parents and seq not in ended:
         seq = parents[seq]
     return seq
+
+
+def load_stages(trace: Trace, call: int | None = None) -> pd.DataFrame:
+    """Stages of a load one after the other on its thread: what stands directly below its calls.
+
+    Returns:
+        Columns stage, name, start_ns, duration_ns, in order of start; gaps have no name.
+    """
+    columns = ["stage", "name", "start_ns", "duration_ns"]
+    load = find_load(trace, call)
+    if load is None:
+        return trace.read("spans", columns, [("seq", "==", -1)])
+    events = events_of(trace, load)
+    is_load = (events["table"] == "calls") & (events["stage"] == "resolve")
+    own = events[~is_load & events["parent"].isin(events.loc[is_load, "seq"])]
+    own = own[(own["thread"] == load.thread) & (own["table"] != "tensor_loads")]
+    return own.sort_values("start_ns")[columns].reset_index(drop=True)

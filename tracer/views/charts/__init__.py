@@ -8,10 +8,16 @@ finding says so.
 
 from tracer.views.charts.generation import cache_growth, step_times, token_probabilities
 from tracer.views.charts.loading import load_waterfall, stage_times
+from tracer.views.charts.memory import memory_over_time
+from tracer.views.charts.placement import placement_by_device
+from tracer.views.charts.shards import shard_map
 
 __all__ = [
     "cache_growth",
     "load_waterfall",
+    "memory_over_time",
+    "placement_by_device",
+    "shard_map",
     "stage_times",
     "step_times",
     "token_probabilities",
