@@ -38,8 +38,8 @@ def memory_over_time(memory: pd.DataFrame, stages: pd.DataFrame | None = None) -
     """How memory grew: what needs its own, what is mapped from files, what is on accelerators?
 
     Args:
-        memory: The table `memory`, or its columns start_ns, anonymous_bytes, file_bytes and
-            device_allocated_bytes.
+        memory: The table `memory`, or its columns start_ns, anonymous_bytes, file_bytes,
+            device_allocated_bytes, and name for a band behind first forwards.
         stages: Columns stage, start_ns, duration_ns, as `loads.load_stages` gives them: bands
             behind the lines.
 
@@ -64,8 +64,7 @@ def memory_over_time(memory: pd.DataFrame, stages: pd.DataFrame | None = None) -
                   marker=mark, markersize=3.5, zorder=3)  # fmt: skip
     quiet(axes)
     axes.set_ylim(bottom=0, top=axes.get_ylim()[1] * 1.4)
-    if stages is not None:
-        _bands(axes, stages, origin)
+    _bands(axes, _with_forwards(samples, stages), origin)
     legend(axes)
     axes.set_xlabel("since the start", fontsize=9, color=INK)
     axes.margins(x=0.01)
@@ -73,6 +72,20 @@ def memory_over_time(memory: pd.DataFrame, stages: pd.DataFrame | None = None) -
     sizes(axes.yaxis, ticks=5)
     chart.tell(what, _finding(samples, lines, origin))
     return chart
+
+
+def _with_forwards(samples: pd.DataFrame, stages: pd.DataFrame | None) -> pd.DataFrame:
+    """The stages, and the first forward of each model, which has a sample before and after."""
+    known = [] if stages is None else [stages[["stage", "start_ns", "duration_ns"]]]
+    if "name" in samples:
+        before = samples.loc[samples["name"] == "before the first forward", "start_ns"]
+        after = samples.loc[samples["name"] == "after the first forward", "start_ns"].to_numpy()
+        for start in before:
+            end = min((one for one in after if one >= start), default=start)
+            row = {"stage": "first forward", "start_ns": start, "duration_ns": end - start}
+            known.append(pd.DataFrame([row]))
+    columns = ["stage", "start_ns", "duration_ns"]
+    return pd.concat(known, ignore_index=True) if known else pd.DataFrame(columns=columns)
 
 
 def _binned(samples: pd.DataFrame, column: str, origin: int) -> tuple[Any, Any]:
@@ -87,9 +100,10 @@ def _binned(samples: pd.DataFrame, column: str, origin: int) -> tuple[Any, Any]:
 
 def _bands(axes: Axes, stages: pd.DataFrame, origin: int) -> None:
     """Every other stage shaded, the wide ones named: no colour has to be told apart."""
-    low, high = axes.get_xlim()
-    narrowest, last = (high - low) * _STAGE_WIDTH, low
-    for number, (stage, start, end) in enumerate(stage_runs(stages, origin)):
+    runs = stage_runs(stages, origin)
+    span = max(axes.get_xlim()[1], max((end for _, _, end in runs), default=0))
+    narrowest, last = span * _STAGE_WIDTH, -span
+    for number, (stage, start, end) in enumerate(runs):
         if number % 2 == 0:
             axes.axvspan(start, end, color=_BAND, zorder=0, linewidth=0)
         if end - start >= narrowest and (start + end) / 2 - last >= narrowest:
