@@ -7,7 +7,7 @@ import torch
 from transformers import AutoModelForCausalLM, LlamaConfig, LlamaForCausalLM
 
 import tracer
-from tracer.instrument.reads import BATCH, Load, Plan, Seen, placed
+from tracer.instrument.reads import BATCH, Load, Plan, placed
 from tracer.journal import Journal
 from tracer.recorder import Options, Recorder
 

@@ -66,8 +66,8 @@ def load_time(trace: Trace, call: int | None = None) -> pd.DataFrame:
     inside = events["parent"].map(dict(zip(events["seq"], events["thread"], strict=True)))
     # A worker's reads lie below an event of the loading thread, whose time they don't take.
     is_own = (inside == events["thread"]) | inside.isna()
-    taken = events[is_own].groupby("parent")["duration_ns"].sum()
-    events["own_ns"] = events["duration_ns"] - events["seq"].map(taken).fillna(0)
+    taken = events[is_own].groupby("parent")["duration_ns"].sum().to_dict()
+    events["own_ns"] = events["duration_ns"] - [taken.get(seq, 0) for seq in events["seq"]]
     events["is_beside"] = ~is_own
     rows = [_plain(events), _reads(events)]
     rows += [_frames(trace, load, events)]
@@ -155,10 +155,11 @@ def _frames(trace: Trace, load: Load, events: pd.DataFrame) -> pd.DataFrame:
     named = _parameters(trace, load, events)
     queue = _rows(frames, "queue", [_handing_out(frame, events) for frame in frames.itertuples()])
     known = pd.concat([queue, named])
-    rest = frames.groupby("thread", as_index=False)["own_ns"].sum().assign(file=pd.NA)
     told = known.groupby("thread")["total_ns"].sum()
-    rest["own_ns"] -= rest["thread"].map(told).fillna(0)
-    return pd.concat([known, _rows(rest, "loop", rest["own_ns"], 0)])
+    rest = frames.groupby("thread")["own_ns"].sum().sub(told, fill_value=0).reset_index(name="left")
+    # Where such a function never ended, its time is that of what encloses it.
+    part = ["loop" if left >= 0 else "unexplained" for left in rest["left"]]
+    return pd.concat([known, _rows(rest.assign(file=pd.NA), part, rest["left"], 0)])
 
 
 def _handing_out(frame: Any, events: pd.DataFrame) -> int:

@@ -7,13 +7,13 @@ the code of a model family is imported between the two, so time is asked of the 
 from __future__ import annotations
 
 import dataclasses
+from typing import Final
 
 import pandas as pd
 
 from tracer.trace import Trace
 
-EVENT_TABLES = ("calls", "spans", "tensor_loads")
-"""Tables that hold what a load does."""
+_OF_READS: Final = ["param", "file", "size_bytes", "queue_ns", "read_ns", "cast_ns"]
 
 
 @dataclasses.dataclass(frozen=True)
@@ -93,22 +93,17 @@ def events_of(trace: Trace, load: Load) -> pd.DataFrame:
     """Events inside a load, of all threads, itself among them, in order of start.
 
     Returns:
-        Columns seq, parent, stage, name, thread, start_ns, duration_ns, and of reads key, param,
-        file, read_ns, cast_ns, queue_ns. What has no duration is left out; what lies in it belongs
-        to what encloses it.
+        Columns seq, parent, stage, name, thread, start_ns, duration_ns, table, and of reads param,
+        file, size_bytes, queue_ns, read_ns, cast_ns. What has no duration is left out; what lies
+        in it belongs to what encloses it.
     """
     common = ["seq", "parent", "stage", "name", "thread", "start_ns", "duration_ns"]
-    reads = ["param", "file", "size_bytes", "queue_ns", "read_ns", "cast_ns"]
-    parts = [
-        trace.read(table, [*common, *(reads if table == "tensor_loads" else [])])
-        .assign(table=table)
-        for table in EVENT_TABLES
-    ]  # fmt: skip
-    filled = [part for part in parts if not part.empty]
-    events = pd.concat(filled, ignore_index=True).sort_values("seq")
-    for name in reads:
-        if name not in events:
-            events[name] = pd.NA
+    reads = trace.read("tensor_loads", [*common, *_OF_READS]).assign(table="tensor_loads")
+    parts = [reads]
+    for table in ("calls", "spans"):
+        part = trace.read(table, common).assign(table=table)
+        parts.append(part.assign(**{name: _missing(reads[name], part) for name in _OF_READS}))
+    events = pd.concat(parts, ignore_index=True).sort_values("seq")
     parents = dict(zip(events["seq"], events["parent"], strict=True))
     ended = set(events.loc[events["duration_ns"].notna(), "seq"])
     inside = {load.call}
@@ -118,6 +113,10 @@ def events_of(trace: Trace, load: Load) -> pd.DataFrame:
     events = events[events["seq"].isin(inside & ended)].reset_index(drop=True)
     events["parent"] = [_ended(parent, parents, ended) for parent in events["parent"]]
     return events
+
+
+def _missing(like: pd.Series, rows: pd.DataFrame) -> pd.Series:
+    return pd.Series(pd.NA, rows.index, dtype=like.dtype)
 
 
 def _ended(seq: int, parents: dict[int, int], ended: set[int]) -> int:
