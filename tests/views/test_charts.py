@@ -13,6 +13,8 @@ from PIL import Image
 from synthetic import coherent_rows, make_trace
 
 from tracer.analysis.answer import answer_tokens
+from tracer.analysis.load_files import shard_map
+from tracer.analysis.placement import placed_tensors
 from tracer.summary import stage_totals
 from tracer.trace import Trace
 from tracer.views import charts
@@ -30,6 +32,9 @@ def trace() -> Trace:
 def made(trace: Trace) -> dict[str, Chart]:
     return {
         "load_waterfall": charts.load_waterfall(trace["tensor_loads"]),
+        "memory_over_time": charts.memory_over_time(trace["memory"]),
+        "placement_by_device": charts.placement_by_device(placed_tensors(trace)),
+        "shard_map": charts.shard_map(shard_map(trace)),
         "stage_times": charts.stage_times(stage_totals(trace.read)),
         "token_probabilities": charts.token_probabilities(answer_tokens(trace)),
         "step_times": charts.step_times(trace["steps"]),
@@ -101,6 +106,9 @@ def test_an_empty_frame_says_that_nothing_was_recorded(name):
     trace = make_trace({})
     frames = {
         "load_waterfall": trace["tensor_loads"],
+        "memory_over_time": trace["memory"],
+        "placement_by_device": placed_tensors(trace),
+        "shard_map": shard_map(trace),
         "stage_times": stage_totals(trace.read),
         "token_probabilities": answer_tokens(trace),
         "step_times": trace["steps"],
@@ -127,7 +135,7 @@ def test_the_waterfall_counts_tensors_bytes_and_workers(made):
 
 def test_the_waterfall_draws_each_read_where_it_was():
     chart = charts.load_waterfall(loads(3, workers=1))
-    reads, casts = chart.axes[0].collections
+    casts, reads = chart.axes[0].collections  # what takes longer is drawn last
     spans = [path.get_extents() for path in reads.get_paths()]
     assert [(box.x0, box.x1) for box in spans] == [(0, 5e3), (1e4, 1.5e4), (2e4, 2.5e4)]
     assert [path.get_extents().x0 for path in casts.get_paths()] == [5e3, 1.5e4, 2.5e4]
@@ -144,7 +152,7 @@ def test_a_long_load_stays_readable():
 def test_reads_without_a_worker_or_an_end_are_no_obstacle():
     frame = loads(3, workers=1).convert_dtypes()
     frame.loc[0, "worker"] = pd.NA
-    frame.loc[1, "read_ns"] = pd.NA
+    frame.loc[1, ["read_ns", "cast_ns"]] = pd.NA
     assert "2 tensors" in charts.load_waterfall(frame).alt_text
 
 
