@@ -119,10 +119,12 @@ def test_what_the_recorder_did_between_events_is_taken_out(five):
 
 
 def test_a_recorder_that_was_busier_than_that_shortens_the_stages_too(five):
-    five["calls"][0]["recorder_ns"] = 70 * MS
+    five["calls"][0]["recorder_ns"] = 60 * MS
     found = by_part(five)["total_ns"]
-    assert (found["recorder"], found.sum()) == (70 * MS, 100 * MS)
+    assert (found["recorder"], found.sum()) == (60 * MS, 100 * MS)
     assert (found >= 0).all()
+    assert found["import"] < 10 * MS
+    assert found["place"] == 7 * MS  # timed by itself
 
 
 def test_overlap_is_the_time_in_which_so_many_read(five):

@@ -39,6 +39,9 @@ PARTS: Final = {
 """What the time of a load is told by, in order, with what each part means."""
 
 _ROOM: Final = ("queue", "loop", "unexplained")
+_EXACT: Final = ("read", "cast", "wait", "convert", "place", "recorder")
+"""Measured from call to return of the library's own function: no work of the recorder in them."""
+
 _COLUMNS: Final = ["thread", "is_loading", "part", "file", "events", "total_ns"]
 _NANOSECONDS: Final = ["wait_ns", "convert_ns", "place_ns"]
 
@@ -204,7 +207,7 @@ def _with_recorder(found: pd.DataFrame, thread: str, recorder_ns: int) -> pd.Dat
     found = found.assign(total_ns=found["total_ns"].astype("int64"))
     left = max(0, recorder_ns - found.loc[own & (found["part"] == "recorder"), "total_ns"].sum())
     row = {"thread": thread, "file": pd.NA, "part": "recorder", "total_ns": left, "events": 0}
-    for is_room in (found["part"].isin(_ROOM), ~found["part"].isin([*_ROOM, "recorder"])):
+    for is_room in (found["part"].isin(_ROOM), ~found["part"].isin([*_ROOM, *_EXACT])):
         room = found.loc[own & is_room, "total_ns"].clip(lower=0)
         taken = min(left, int(room.sum()))
         if taken:
