@@ -13,6 +13,7 @@ PACKAGE = Path(__file__).resolve().parent.parent / "tracer"
 # The first pattern that fits a module's name decides.
 FLOORS = [
     ("ground", ["schema", "errors", "manifest", "privacy", "export.text"]),
+    ("explain", ["explain*"]),
     ("files", ["clocks", "checkpoint", "ranks", "folder", "batches", "conditions", "recovery"]),
     ("stores", ["archive", "merging", "storage", "journal", "views.labels"]),
     ("tables", ["audit*", "export*"]),
@@ -20,10 +21,14 @@ FLOORS = [
     ("recorder", ["spans", "recorder", "rows", "places"]),
     ("instrument", ["instrument*"]),
     ("session", ["session"]),
-    ("tools", ["verify", "inspection", "environment", "lab"]),
+    ("machine", ["environment"]),
+    (
+        "models",
+        ["demo", "demo.models", "demo.hub", "demo.fetching", "demo.conversion", "demo.drawing"],
+    ),
+    ("tools", ["verify", "inspection", "conversation", "opening", "lab"]),
     ("analysis", ["analysis*"]),
     ("diagnosis", ["diagnosis*"]),
-    ("explain", ["explain*"]),
     ("views", ["views*"]),
     ("widgets", ["widgets*"]),
     ("demo", ["demo*"]),
@@ -34,7 +39,7 @@ REPLAY += ["batches", "conditions", "archive", "merging", "frames", "trace", "su
 REPLAY += ["audit*", "export*", "analysis*", "views*", "explain*"]
 LIVE_PACKAGES = {"torch", "torchvision", "transformers", "accelerate", "tokenizers", "safetensors"}
 LIVE_PACKAGES |= {"qwen_vl_utils", "huggingface_hub"}
-LIVE = ["instrument*", "verify", "lab", "demo*", "environment", "widgets*"]
+LIVE = ["instrument*", "verify", "opening", "lab", "demo*", "environment", "widgets*"]
 
 
 def modules_in(package: Path) -> dict[str, Path]:

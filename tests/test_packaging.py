@@ -85,6 +85,17 @@ def test_every_imported_package_is_declared(module):
     assert outer_packages(modules_in(PACKAGE)[module]) <= known
 
 
+def test_a_wheel_holds_every_file_that_the_package_reads():
+    patterns = PROJECT["tool"]["setuptools"]["package-data"]["tracer"]
+    packed = {path for pattern in patterns for path in PACKAGE.glob(pattern)}
+    others = {
+        path for path in PACKAGE.rglob("*") if path.is_file() and "__pycache__" not in path.parts
+    }
+    # Code goes in by itself; a model card is for who looks at the repository.
+    others = {path for path in others if path.suffix not in {".py", ".md"}}
+    assert {str(path.relative_to(PACKAGE)) for path in others - packed} == set()
+
+
 def test_importing_tracer_loads_no_torch_and_no_room():
     code = "import sys, tracer; print(*sys.modules)"
     shown = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)

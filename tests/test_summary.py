@@ -1,12 +1,16 @@
 """A trace in thirty lines of text, and the time of each stage."""
 
+import re
+
 import pandas as pd
 import pytest
 from synthetic import MANIFEST, coherent_rows, event, left_behind, make_trace
 
-from tracer.schema import STAGES
+import tracer
+from tracer.schema import STAGES, TABLES
 from tracer.summary import stage_totals
 from tracer.trace import open_trace
+from tracer.views.labels import display_width
 
 
 @pytest.fixture
@@ -155,3 +159,41 @@ def test_time_counts_once_however_deep_a_stage_lies_inside_itself(depth):
 
 def test_an_empty_trace_has_no_stages():
     assert len(stage_totals(make_trace({}).read)) == 0
+
+
+@pytest.fixture
+def chinese():
+    """Chinese for the test, English again after it."""
+    tracer.language("zh")
+    yield
+    tracer.language("en")
+
+
+def test_the_summary_speaks_the_chosen_language(chinese, trace, rows):
+    text = trace.summary()
+    assert text.startswith("记录完整。\n2 次调用，1 个模型，22 张表共 107 行\n模型\n")
+    assert "120 个参数" in text
+    assert "故障：无" in text
+    rows["faults"] = [{"seq": 500, "target": "generate", "reason": "was compiled"}]
+    assert (
+        "故障：未观察到，或记录器出错\n  1 x  generate  was compiled" in make_trace(rows).summary()
+    )
+
+
+def test_only_what_was_recorded_is_english_in_a_chinese_summary(chinese, trace):
+    recorded = {"from_pretrained", "generate", "TinyForCausalLM", "float32", "sdpa", "ok", "length"}
+    recorded |= {"m1", "ms", "B", "meta", *STAGES, *TABLES}
+    assert set(re.findall(r"[A-Za-z_]\w*", trace.summary())) <= recorded
+
+
+def test_columns_stay_straight_with_chinese_in_them(chinese, trace):
+    lines = trace.summary().splitlines()
+    stages = lines[lines.index("阶段（各线程的时间相加）") + 1 :]
+    ends = {display_width(line[: line.index(" ms") + 3]) for line in stages if " ms" in line}
+    assert len(ends) == 1
+
+
+def test_an_interrupted_trace_says_so_in_chinese_too(chinese, tmp_path):
+    left_behind(tmp_path / "run")
+    first, *_ = open_trace(tmp_path / "run").summary().splitlines()
+    assert first == "记录中断：记录没有正常关闭（进程被杀，或仍在运行）；2 个未结束的跨度。"

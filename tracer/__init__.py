@@ -20,6 +20,8 @@ if TYPE_CHECKING:
         TracerError,
         UnknownNameError,
     )
+    from tracer.explain.languages import language
+    from tracer.lab import Lab
     from tracer.session import record, start
     from tracer.trace import Trace, open_trace, read_csv
 
@@ -28,6 +30,7 @@ __version__ = "0.1.0"
 __all__ = [
     "CheckpointError",
     "IncompleteTraceWarning",
+    "Lab",
     "MissingPackageError",
     "SessionStateError",
     "StorageError",
@@ -36,6 +39,7 @@ __all__ = [
     "TracerError",
     "UnknownNameError",
     "check",
+    "language",
     "open_trace",
     "read_csv",
     "record",
@@ -54,6 +58,8 @@ _ROOMS: Final = {
         "TracerError",
         "UnknownNameError",
     ),
+    "tracer.explain.languages": ("language",),
+    "tracer.lab": ("Lab",),
     "tracer.session": ("record", "start"),
     "tracer.trace": ("Trace", "open_trace", "read_csv"),
 }

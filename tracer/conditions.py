@@ -1,29 +1,20 @@
-"""Which rows of a table are asked for: conditions, and names that are not there.
+"""Which rows of a table are asked for: a condition, checked against a schema.
 
-Checks a condition against a schema before anything is read; it reads nothing.
+Checks it before anything is read; it reads nothing.
 """
 
 from __future__ import annotations
 
-import difflib
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from typing import Any, TypeAlias
 
 import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
-from tracer.errors import TracerError, UnknownNameError
+from tracer.errors import TracerError, unknown_name
 
 Where: TypeAlias = "pc.Expression | Sequence[tuple[str, str, Any]] | None"
-
-
-def unknown_name(what: str, name: str, known: Iterable[str]) -> UnknownNameError:
-    """An error that names the close matches, or all names where nothing is close."""
-    close = difflib.get_close_matches(str(name), list(known)) or sorted(known)
-    return UnknownNameError(
-        f"There is no {what} {name!r}; did you mean one of: {', '.join(close)}?"
-    )
 
 
 def condition(where: Where, schema: pa.Schema) -> pc.Expression | None:

@@ -4,12 +4,15 @@ TracerError
 ├── SessionStateError   a recording started twice, stopped twice, or asked for its trace too early
 ├── TraceFormatError    a folder, zip or CSV folder that is no trace, or a newer one
 ├── StorageError        a place that can't be written: exists, is a file, no permission, no space
-├── UnknownNameError    a table or column that the schema does not have; a KeyError too
+├── UnknownNameError    a table, column, stage or language that there is not; a KeyError too
 ├── CheckpointError     a model folder or file that can't be read as one
 └── MissingPackageError a part of the lab that needs a package that is not installed
 
 IncompleteTraceWarning  a trace that opens although rows that were written are no longer there
 """
+
+import difflib
+from collections import abc
 
 
 class TracerError(Exception):
@@ -29,11 +32,19 @@ class StorageError(TracerError):
 
 
 class UnknownNameError(TracerError, KeyError):
-    """A table or column that the schema does not have."""
+    """A table, column, stage, term, rule or language that there is not."""
 
     def __str__(self) -> str:
         """The message as it is; KeyError would put it in quotes."""
         return str(self.args[0])
+
+
+def unknown_name(what: str, name: str, known: abc.Iterable[str]) -> UnknownNameError:
+    """An error that names the close matches, or all names where nothing is close."""
+    close = difflib.get_close_matches(str(name), list(known)) or sorted(known)
+    return UnknownNameError(
+        f"There is no {what} {name!r}; did you mean one of: {', '.join(close)}?"
+    )
 
 
 class CheckpointError(TracerError):

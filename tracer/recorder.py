@@ -172,6 +172,7 @@ class Recorder:
         self.caches = ShortIds("cache")
         self.notes: dict[str, Any] = {}  # what observers leave for each other, by their own names
         self.at_end: list[Callable[[], None]] = []
+        self.followers: dict[str, Callable[[dict[str, Any]], None]] = {}  # by table
         self.drained_modules = 0
         self.dropped: list[str] = []
         self._pending: dict[str, list[row_forms.Row]] = defaultdict(list)
@@ -239,6 +240,9 @@ class Recorder:
         with self._lock:
             self._pending[table].append(row)
             self._pending_rows += 1
+        if table in self.followers:
+            with self.guard(f"follower of {table}"):
+                self.followers[table](row)
 
     def add_facts(self, table: str, call: int, count: int, **columns: Any) -> None:
         """Buffer many rows of a fact table; a list is a column's cells, else all rows' cell."""

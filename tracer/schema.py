@@ -585,6 +585,14 @@ _TABLES = (
 TABLES: Final[dict[str, Table]] = {table.name: table for table in _TABLES}
 EVENT_TABLES: Final = tuple(table.name for table in _TABLES if table.is_event)
 FACT_TABLES: Final = tuple(table.name for table in _TABLES if not table.is_event)
+EVENTS: Final = Table(
+    "events",
+    True,
+    "an event of any table, by the columns that all of them have",
+    (*EVENT_COLUMNS, _text("table", "Table that holds the rest of the event")),
+    ("seq",),
+)
+"""The union of the event tables: made on reading and in exports, stored nowhere."""
 
 PRIVATE_COLUMNS: Final[dict[str, frozenset[str]]] = {
     "prompts": frozenset({"text"}),

@@ -11,6 +11,7 @@ import os
 import platform
 import sys
 import threading
+from collections.abc import Callable
 from importlib import metadata
 from pathlib import Path
 from types import TracebackType
@@ -58,6 +59,7 @@ class Recording:
         self._recorder: Recorder | None = None
         self._process = os.getpid()
         self._trace: Trace | None = None
+        self._followers: dict[str, Callable[[dict[str, Any]], None]] = {}
         self._began: datetime.datetime | None = None
         self._clock: dict[str, Any] = {}
 
@@ -82,6 +84,19 @@ class Recording:
             )
         return self._trace
 
+    def follow(self, table: str, told: Callable[[dict[str, Any]], None]) -> None:
+        """Have each row of a table told while the recording goes on, in the thread that makes it.
+
+        Only rows that come one by one are told (choices, steps, calls, messages, faults); what is
+        told must be quick, and its failure is a `faults` row.
+
+        Raises:
+            SessionStateError: the recording was begun before.
+        """
+        if self._began is not None:
+            raise SessionStateError("this recording has begun; call follow() before begin()")
+        self._followers[table] = told
+
     def begin(self) -> Recording:
         """Attach and record.
 
@@ -97,6 +112,7 @@ class Recording:
         has_met = meet(self._rank, self._place)
         number = self._rank.number
         recorder = Recorder(self._journal, self._options, strict=self._strict, rank=number)
+        recorder.followers = self._followers
         self._clock = clock_pair(recorder.clock, recorder.origin, has_met)
         recorder.notes["thread"] = threading.get_ident()
         INSTALLER.subscribe(recorder)

@@ -17,8 +17,8 @@ import pyarrow as pa
 
 from tracer.archive import open_zip
 from tracer.batches import Target, conform, encoded_schema
-from tracer.conditions import Where, condition, unknown_name
-from tracer.errors import StorageError, TraceFormatError
+from tracer.conditions import Where, condition
+from tracer.errors import StorageError, TraceFormatError, unknown_name
 from tracer.folder import (
     JOURNAL,
     MANIFEST,

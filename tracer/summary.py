@@ -1,7 +1,8 @@
 """A trace in some thirty lines of text, and the time that each stage took.
 
 Is given a function that reads a table, so it knows no Trace; reads only the columns that it names.
-It judges nothing (`audit.py` does), and what it lists it lists in the order of the run.
+It judges nothing (`audit.py` does), and what it lists it lists in the order of the run. Its own
+words are those of the language that holds; what was recorded stays as it is.
 """
 
 from __future__ import annotations
@@ -16,14 +17,16 @@ import pandas as pd
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from tracer import explain
 from tracer.conditions import Where
 from tracer.export.text import visible_text
 from tracer.manifest import check_manifest, rank_names, shortcomings
 from tracer.schema import EVENT_TABLES, SCHEMA_VERSION, STAGES
-from tracer.views.labels import aligned, bytes_label, count_label, duration_label, plural
+from tracer.views.labels import MISSING, aligned, bytes_label, count_label, duration_label
 
 # Tables whose rows are stages of a call; a call's own time is that of the stages inside it.
 _STAGED: Final = ("spans", "tensor_loads", "steps")
+_STATES: Final = ("complete", "interrupted", "unknown")
 
 
 class Read(Protocol):
@@ -125,52 +128,65 @@ def _stages_around(links: pd.DataFrame, codes: Any) -> Any:
 def _ending(read: Read, manifest: dict[str, Any], counts: Mapping[str, int]) -> str:
     """How the run ended, an interrupted one first of all, and how much was recorded."""
     lines = (_ranks if "ranks" in manifest else _state)(read, manifest, counts)
-    lines += [f"Not complete: {text}" for text in shortcomings(manifest)]
-    lines.append(
-        f"{plural(counts.get('calls', 0), 'call')}, {plural(counts.get('models', 0), 'model')}, "
-        f"{plural(sum(counts.values()), 'row')} in {plural(len(counts), 'table')}"
-    )
-    return "\n".join(lines)
+    lines += [_say("not_complete", what=text) for text in shortcomings(manifest)]
+    contents = {
+        "calls": explain.count("call", counts.get("calls", 0)),
+        "models": explain.count("model", counts.get("models", 0)),
+        "rows": explain.count("row", sum(counts.values())),
+        "tables": explain.count("table", len(counts)),
+    }
+    return "\n".join([*lines, _say("contents", **contents)])
+
+
+def _say(phrase: str, **values: Any) -> str:
+    return explain.text(f"summary.{phrase}", **values)
+
+
+def _state_of(manifest: dict[str, Any]) -> str:
+    state = manifest.get("state", "unknown")
+    return explain.text(f"states.{state}") if state in _STATES else state
 
 
 def _state(read: Read, manifest: dict[str, Any], counts: Mapping[str, int]) -> list[str]:
-    state = manifest.get("state", "of unknown state")
-    lines = [f"Trace {state}."]
-    if state == "interrupted":
+    lines = [_say("ending", state=_state_of(manifest))]
+    if manifest.get("state") == "interrupted":
         spans = sum(_open_spans(read, table).sum() for table in EVENT_TABLES if table in counts)
-        lines = [f"Trace interrupted: {_interruption(manifest)}; {plural(spans, 'open span')}."]
+        open_spans = explain.count("open_span", spans)
+        lines = [_say("interrupted", why=_interruption(manifest), open_spans=open_spans)]
     if manifest.get("ended"):
-        lines.append(f"How the run ended: {manifest['ended']}")
-    if manifest.get("storage_failure") and state != "interrupted":
-        lines.append(f"The disk refused while recording: {manifest['storage_failure']}")
+        lines.append(_say("ended", how=manifest["ended"]))
+    if manifest.get("storage_failure") and manifest.get("state") != "interrupted":
+        lines.append(_say("disk_refused", failure=manifest["storage_failure"]))
     return lines
 
 
 def _ranks(read: Read, manifest: dict[str, Any], counts: Mapping[str, int]) -> list[str]:
     """The same of a run of several ranks: what holds for all, then each rank that differs."""
     ranks, missing = manifest["ranks"], manifest.get("missing_ranks", [])
-    of_all = f" of {len(ranks) + len(missing)}" if missing else ""
-    state = manifest.get("state", "of unknown state")
-    lines = [f"Trace {state}: {plural(len(ranks), 'rank')}{of_all}."]
+    found = {"state": _state_of(manifest), "ranks": explain.count("rank", len(ranks))}
+    whole = len(ranks) + len(missing)
+    lines = [_say("ranks_of", whole=whole, **found) if missing else _say("ranks", **found)]
     if any(rank.get("state") == "interrupted" for rank in ranks):
         open_spans: collections.Counter[int] = collections.Counter()
         for table in EVENT_TABLES:
             if table in counts:
                 open_spans.update(_open_spans(read, table).groupby(level=0).sum().to_dict())
     for rank in ranks:
-        name = f"Rank {rank['rank']}"
+        number, failure = rank["rank"], rank.get("storage_failure")
         if rank.get("state") == "interrupted":
-            spans = plural(open_spans[rank["rank"]], "open span")
-            lines.append(f"{name} interrupted: {_interruption(rank)}; {spans}.")
-        elif rank.get("storage_failure"):
-            lines.append(f"{name}: the disk refused while recording: {rank['storage_failure']}")
+            spans = explain.count("open_span", open_spans[number])
+            why = _interruption(rank)
+            lines.append(_say("rank_interrupted", rank=number, why=why, open_spans=spans))
+        elif failure:
+            lines.append(_say("rank_disk_refused", rank=number, failure=failure))
     endings: dict[str, list[int]] = {}
     for rank in ranks:
         if rank.get("ended"):
             endings.setdefault(rank["ended"], []).append(rank["rank"])
-    lines += [f"How {rank_names(each)} ended: {how}" for how, each in endings.items()]
+    for how, numbers in endings.items():
+        lines.append(_say("ranks_ended", ranks=rank_names(numbers), how=how))
     if manifest.get("time_line"):
-        lines.append(f"Times of ranks are derived; brought together by {manifest['time_line']}")
+        lines.append(_say("time_line", how=manifest["time_line"]))
     return lines
 
 
@@ -182,9 +198,9 @@ def _interruption(manifest: dict[str, Any]) -> str:
     """Why a recording did not close, where that is known."""
     failure = manifest.get("storage_failure")
     if not failure:
-        return "its recording never closed (killed, or still running)"
-    what = "was full" if failure.startswith(_FULL) else "refused rows"
-    return f"the disk {what} while recording ({failure})"
+        return _say("never_closed")
+    is_full = failure.startswith(_FULL)
+    return _say("disk_full" if is_full else "disk_refused_rows", failure=failure)
 
 
 def _open_spans(read: Read, table: str) -> pd.Series:
@@ -202,8 +218,9 @@ _LISTED: Final = 6
 def _section(title: str, rows: list[list[str]], right: Sequence[int], total: int) -> str:
     if not rows:
         return ""
-    more = [[f"... and {total - len(rows):,} more"]] if total > len(rows) else []
-    return f"{title}\n{aligned(rows, right)}" + "".join(f"\n  {line[0]}" for line in more)
+    left = total - len(rows)
+    more = "\n  " + _say("more", number=f"{left:,}") if left > 0 else ""
+    return f"{_say(title)}\n{aligned(rows, right)}{more}"
 
 
 def _models(read: Read, total: int) -> str:
@@ -213,14 +230,18 @@ def _models(read: Read, total: int) -> str:
         [
             _cell(model.model),
             _cell(model.class_name),
-            f"{count_label(model.parameters)} parameters",
+            _parameters(model.parameters),
             bytes_label(model.size_bytes),
             _cell(model.dtype),
             _cell(model.attention),
         ]
         for model in frame.itertuples()
     ]
-    return _section("Models", rows, (2, 3), total)
+    return _section("models", rows, (2, 3), total)
+
+
+def _parameters(number: Any) -> str:
+    return MISSING if pd.isna(number) else explain.count("parameter", int(number))
 
 
 def _calls(read: Read) -> str:
@@ -233,25 +254,25 @@ def _calls(read: Read) -> str:
             _cell(call.model),
             duration_label(call.duration_ns),
             _cell(call.status),
-            "" if pd.isna(call.finish) else f"finish {_cell(call.finish)}",
+            "" if pd.isna(call.finish) else _say("finish", why=_cell(call.finish)),
         ]
         for call in frame.head(_LISTED).itertuples()
     ]
-    return _section("Calls of the user", rows, (3,), len(frame))
+    return _section("calls", rows, (3,), len(frame))
 
 
 def _stages(read: Read) -> str:
     totals = stage_totals(read)
     rows = [
         [
-            total.stage,
+            _say("stage", name=total.stage, title=explain.stage(total.stage).title),
             count_label(total.events),
             duration_label(total.total_ns),
             "" if pd.isna(total.size_bytes) else bytes_label(total.size_bytes),
         ]
         for total in totals.itertuples()
     ]
-    return _section("Stages (times of threads added up)", rows, (1, 2, 3), len(rows))
+    return _section("stages", rows, (1, 2, 3), len(rows))
 
 
 def _faults(read: Read) -> str:
@@ -260,19 +281,19 @@ def _faults(read: Read) -> str:
         (_cell(fault.target), _cell(fault.reason)) for fault in frame.itertuples()
     )
     if not counts:
-        return "Faults: none recorded"
+        return _say("no_faults")
     rows = [
         [f"{count:,} x", target, textwrap.shorten(reason, 70)]
         for (target, reason), count in counts.most_common(_LISTED)
     ]
-    return _section("Faults: not observed, or failed", rows, (0,), len(counts))
+    return _section("faults", rows, (0,), len(counts))
 
 
 def _row_counts(counts: Mapping[str, int]) -> str:
     # A no-break space keeps a table and its number on one line.
     listed = ", ".join(f"{table}\u00a0{rows:,}" for table, rows in counts.items())
-    lines = textwrap.wrap(listed or "none", 90)
-    return "Rows: " + "\n      ".join(lines).replace("\u00a0", " ")
+    lines = textwrap.wrap(listed or _say("none"), 90)
+    return _say("row_counts") + "\n      ".join(lines).replace("\u00a0", " ")
 
 
 def _cell(value: Any) -> str:

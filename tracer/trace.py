@@ -19,8 +19,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from tracer.audit import audit
-from tracer.conditions import Where, condition, unknown_name
-from tracer.errors import IncompleteTraceWarning
+from tracer.conditions import Where, condition
+from tracer.errors import IncompleteTraceWarning, unknown_name
 from tracer.export.csv import write_csv
 from tracer.export.csv_read import read_tables
 from tracer.export.parquet import write_parquet
@@ -208,7 +208,10 @@ class Trace:
         return audit(Trace(self.store.remains()).__getitem__, self.manifest)
 
     def summary(self) -> str:
-        """What happened, in some thirty lines of text; reads only the columns that it needs."""
+        """What happened, in some thirty lines of text, in the language that `language` chose.
+
+        Reads only the columns that it needs.
+        """
         rows = {table: self.rows(table) for table in self.tables}
         return summary_text(Trace(self.store.remains()).read, self.manifest, rows)
 

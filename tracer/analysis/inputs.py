@@ -47,6 +47,18 @@ def token_runs(trace: Trace, call: int | None = None) -> pd.DataFrame:
     return runs.reset_index(drop=True)
 
 
+def sequence_tokens(trace: Trace, call: int | None = None) -> pd.DataFrame:
+    """Every token that a call consumed and generated, as the table `tokens` has it, in order."""
+    tokens = trace.read("tokens", where=[("call", "==", call_or_last(trace, call))])
+    return tokens.sort_values(["row", "index"]).reset_index(drop=True)
+
+
+def call_images(trace: Trace, call: int | None = None) -> pd.DataFrame:
+    """The images and videos that a call consumed, as the table `images` has them, in order."""
+    images = trace.read("images", where=[("call", "==", call_or_last(trace, call))])
+    return images.sort_values(["kind", "index"]).reset_index(drop=True)
+
+
 def processor_work(trace: Trace) -> pd.DataFrame:
     """What ran while text and pictures became tensors, and how many modules of a network in it.
 

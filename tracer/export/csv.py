@@ -26,9 +26,9 @@ import pyarrow.compute as compute
 
 from tracer.export import TableSource
 from tracer.export.cells import CellWriter, machine_cells, people_cells
-from tracer.export.events import EVENTS, merged_events
+from tracer.export.events import merged_events
 from tracer.export.target import export_folder
-from tracer.schema import EVENT_TABLES, TABLES, Column, Kind
+from tracer.schema import EVENT_TABLES, EVENTS, TABLES, Column, Kind
 
 BYTE_ORDER_MARK: Final = "\ufeff"
 _SLICE_ROWS: Final = 65_536

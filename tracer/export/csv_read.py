@@ -20,11 +20,10 @@ import pyarrow.compute as compute
 import pyarrow.csv
 
 from tracer.errors import TraceFormatError
-from tracer.export.events import EVENTS
 from tracer.export.target import MANIFEST_FILE, read_seal
 from tracer.export.text import storable_text
 from tracer.manifest import check_manifest
-from tracer.schema import SCHEMA_VERSION, TABLES, Table
+from tracer.schema import EVENTS, SCHEMA_VERSION, TABLES, Table
 from tracer.storage import arrow_schema
 
 _ROW: Final = re.compile(r"Row #(\d+)")

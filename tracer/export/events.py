@@ -15,15 +15,8 @@ import pyarrow
 import pyarrow.compute as compute
 
 from tracer.export import TableSource
-from tracer.schema import EVENT_COLUMNS, Column, Table
+from tracer.schema import EVENT_COLUMNS
 
-EVENTS: Final = Table(
-    "events",
-    True,
-    "an event of any table, by the columns that all of them have",
-    (*EVENT_COLUMNS, Column("table", "text", "Table that holds the rest of the event")),
-    ("seq",),
-)
 _COMMON: Final = [column.name for column in EVENT_COLUMNS]
 _NOTHING_LEFT: Final = np.iinfo(np.int64).max
 _BLOCK_ROWS: Final = 4_096

@@ -7,6 +7,7 @@ become a dash, never 0. This module formats; it reads no trace and knows no tabl
 from __future__ import annotations
 
 import json
+import unicodedata
 from collections.abc import Sequence
 from typing import Any, Final
 
@@ -85,14 +86,22 @@ def aligned(rows: Sequence[Sequence[str]], right: Sequence[int] = (), indent: st
         indent: Put before each line.
     """
     widths = [
-        max((len(row[column]) for row in rows if column < len(row)), default=0)
+        max((display_width(row[column]) for row in rows if column < len(row)), default=0)
         for column in range(max(map(len, rows), default=0))
     ]
     lines = []
     for row in rows:
-        cells = [
-            cell.rjust(widths[column]) if column in right else cell.ljust(widths[column])
-            for column, cell in enumerate(row)
-        ]
+        cells = []
+        for column, cell in enumerate(row):
+            gap = " " * (widths[column] - display_width(cell))
+            cells.append(gap + cell if column in right else cell + gap)
         lines.append((indent + "  ".join(cells)).rstrip())
     return "\n".join(lines)
+
+
+def display_width(text: str) -> int:
+    """Columns of a terminal that a text takes: two for a Chinese character, none for an accent."""
+    return sum(
+        0 if unicodedata.combining(one) else 2 if unicodedata.east_asian_width(one) in "WF" else 1
+        for one in text
+    )

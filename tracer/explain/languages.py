@@ -1,0 +1,77 @@
+"""The language that the lab speaks, and its words as they lie in the files beside this one.
+
+Each language is a folder with one TOML file for each kind of words; all languages have the same
+files with the same keys, which a test holds. `names/` has what no language changes. Nothing is read
+before it is asked for, and then once.
+"""
+
+from __future__ import annotations
+
+import functools
+import importlib.resources
+import tomllib
+from typing import Any, Final
+
+from tracer.errors import UnknownNameError
+
+LANGUAGES: Final = {"en": "English", "zh": "中文"}
+"""The languages by code, each under the name that its readers give it."""
+
+_current = "en"
+
+
+def language(code: str | None = None) -> str:
+    """Choose the language of explanations, tables, charts and summaries, or ask which it is.
+
+    It holds for the whole process, so that widgets and threads speak like the cell that chose it.
+    What a trace recorded, names in code and the messages of errors are English in any language.
+
+    Args:
+        code: `"en"` or `"zh"`; without it nothing changes.
+
+    Returns:
+        The code of the language that now holds.
+
+    Raises:
+        UnknownNameError: The lab does not speak that language.
+    """
+    global _current  # one word for the process; assigning it is atomic
+    if code is not None:
+        _current = known_language(code)
+    return _current
+
+
+def known_language(code: str) -> str:
+    """The code itself.
+
+    Raises:
+        UnknownNameError: No language has it.
+    """
+    if not isinstance(code, str) or code not in LANGUAGES:
+        spoken = " or ".join(f"{one!r} ({name})" for one, name in LANGUAGES.items())
+        raise UnknownNameError(f"The lab does not speak {code!r}: choose {spoken}.")
+    return code
+
+
+def words(kind: str, code: str | None = None) -> dict[str, Any]:
+    """All words of one kind, such as `stages`; not to be changed.
+
+    Args:
+        kind: A file's name without its ending.
+        code: A language; by default the one that holds.
+
+    Raises:
+        UnknownNameError: The lab does not speak that language.
+    """
+    return _read(_current if code is None else known_language(code), kind)
+
+
+def names(kind: str) -> dict[str, Any]:
+    """What no language changes: `stages` and their tables, `moved` names; not to be changed."""
+    return _read("names", kind)
+
+
+@functools.cache
+def _read(folder: str, kind: str) -> dict[str, Any]:
+    file = importlib.resources.files("tracer.explain").joinpath(folder, f"{kind}.toml")
+    return tomllib.loads(file.read_text("utf-8"))

@@ -1,0 +1,395 @@
+"""`Lab`: a model that is asked, each answer recorded, and continued from any of its tokens.
+
+The explorer and the command line share it. The answers are the library's own `generate()`; the lab
+keeps each one's KV cache (the recorder keeps no tensor), so that another token can be taken
+anywhere and the answer goes on from there.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import copy
+import dataclasses
+import threading
+import time
+from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
+from typing import Any, Final
+
+from tracer.conversation import Message, Settings, encode, render, tokenizer_of
+from tracer.errors import SessionStateError, TracerError
+from tracer.instrument import caches
+from tracer.instrument.targets import POSITION_MEMORY
+from tracer.opening import Opened, open_model
+from tracer.session import record
+from tracer.trace import Trace
+
+KEPT_CACHES: Final = 8
+"""Caches of so many answers are kept; an older answer is continued by encoding its ids again."""
+CANDIDATES: Final = 20
+# Logits of a step computed with the cache and without it may differ so far, as a share of their
+# range, and still count as the same arithmetic: float32 stays below, bfloat16 does not.
+_SAME_ARITHMETIC: Final = 1e-4
+
+
+@dataclasses.dataclass(slots=True)
+class Answer:
+    """One run of `generate()`, with all that was recorded of it.
+
+    Attributes:
+        number: Counts the answers of one `Lab` from 1.
+        prompt: The rendered conversation.
+        prompt_ids: Its ids, as the model was given them, pictures expanded.
+        ids: Ids of the answer, without the prompt; of a branch, those of its prefix too.
+        text: The answer decoded, special tokens left out.
+        ended: `done`, `stopped` by the user, or `failed`.
+        note: What to know about how it came about; empty where there is nothing.
+        parent: The answer that this one branched from, and at which token: None for a fresh one.
+    """
+
+    number: int
+    messages: tuple[Message, ...]
+    settings: Settings
+    answer_begins: str = ""
+    prompt: str = ""
+    prompt_ids: list[int] = dataclasses.field(default_factory=list)
+    ids: list[int] = dataclasses.field(default_factory=list)
+    text: str = ""
+    ended: str = "done"
+    error: str = ""
+    note: str = ""
+    seconds: float = 0.0
+    trace: Trace | None = None
+    parent: Answer | None = None
+    branched_at: int | None = None
+    cache: Any = None
+    positions: list[tuple[Any, Any]] = dataclasses.field(default_factory=list)
+
+
+class Lab:
+    """A model in memory, asked again and again.
+
+    Attributes:
+        model: The model.
+        front: Its processor, or its tokenizer where it takes text only.
+        answers: Every answer so far, failed ones too.
+    """
+
+    def __init__(self, opened: Opened) -> None:
+        self.opened = opened
+        self.model = opened.model
+        self.front = opened.front
+        self.answers: list[Answer] = []
+        self._is_same_arithmetic: bool | None = None
+        self._cache_name = ""  # what this release calls a cache, in outputs as in arguments
+
+    @classmethod
+    def open(cls, model: Any = None, front: Any = None, *, device: str | None = None) -> Lab:
+        """Open the embedded model, a folder, a hub id, or a model in memory; load it once.
+
+        Raises:
+            TracerError: As `open_model` says.
+        """
+        return cls(open_model(model, front, device=device))
+
+    @property
+    def name(self) -> str:
+        """What the model was asked for by."""
+        return self.opened.name
+
+    @property
+    def context_limit(self) -> int | None:
+        """How many positions the model was made for; None where its configuration says nothing."""
+        config = self.model.config.get_text_config()
+        limit = getattr(config, "max_position_embeddings", None)
+        return int(limit) if limit else None
+
+    def default(self, setting: str) -> Any:
+        """The model's own value of a generation setting; None leaves it to the library."""
+        return getattr(self.model.generation_config, setting, None)
+
+    def count(self, messages: Sequence[Message], answer_begins: str = "") -> int:
+        """Tokens of a conversation, template and pictures included. Runs no model."""
+        text = render(self.front, messages, answer_begins)
+        return int(encode(self.front, text, messages)["input_ids"].shape[1])
+
+    def ask(
+        self,
+        question: str | Sequence[Message],
+        settings: Settings = Settings(),  # noqa: B008 - frozen
+        *,
+        answer_begins: str = "",
+        on_choice: Callable[[dict[str, Any]], None] | None = None,
+        stop: threading.Event | None = None,
+        path: str | Path | None = None,
+    ) -> Answer:
+        """Put a question to the model and record everything until its last token.
+
+        Args:
+            question: A conversation, or a single question.
+            settings: How to generate.
+            answer_begins: Text that the answer has to begin with.
+            on_choice: Called in the generating thread with the row of each chosen token, one token
+                late: only then is it known whether the choice stood.
+            stop: When set, the answer ends with the token that is being made.
+            path: Where the trace is written; kept in memory without.
+
+        Raises:
+            SessionStateError: The model is answering already.
+            TracerError: The conversation can't be rendered.
+        """
+        messages = (Message("user", question),) if isinstance(question, str) else tuple(question)
+        answer = Answer(len(self.answers) + 1, messages, settings, answer_begins)
+        with self._answering(answer, on_choice, path):
+            answer.prompt = render(self.front, messages, answer_begins)
+            inputs = encode(self.front, answer.prompt, messages).to(self.model.device)
+            answer.prompt_ids = inputs["input_ids"][0].tolist()
+            self._generate(answer, dict(inputs), settings, stop, prefix=[])
+        return answer
+
+    def branch(
+        self,
+        answer: Answer,
+        at: int,
+        token: int | str,
+        *,
+        on_choice: Callable[[dict[str, Any]], None] | None = None,
+        stop: threading.Event | None = None,
+        path: str | Path | None = None,
+    ) -> Answer:
+        """Take another token at one place of an answer and let the model go on from there.
+
+        It goes on out of the answer's cache; where that can't be cropped, or the model's arithmetic
+        with and without a cache differs, the ids are encoded again and the note says so. Either way
+        the tokens are those of a fresh run over the same ids.
+
+        Args:
+            answer: The answer to branch from.
+            at: Index of the token to replace; the answer's length continues behind its end.
+            token: Its id, or text (which may be several tokens).
+            on_choice: As for `ask`.
+            stop: As for `ask`.
+            path: As for `ask`.
+
+        Raises:
+            SessionStateError: The model is answering already.
+            TracerError: There is no such place, or the token ends the answer.
+        """
+        prefix = [*self._prefix(answer, at), *self._tokens(token)]
+        settings = self._shortened(answer.settings, len(prefix))
+        branch = dataclasses.replace(
+            answer,
+            number=len(self.answers) + 1,
+            ids=[],
+            text="",
+            note="",
+            trace=None,
+            parent=answer,
+            branched_at=at,
+            cache=None,
+            positions=[],
+            ended="done",
+            error="",
+        )
+        with self._answering(branch, on_choice, path):
+            inputs = self._continued(branch, answer, prefix, at)
+            self._generate(branch, inputs, settings, stop, prefix=prefix)
+        return branch
+
+    # How an answer comes about
+
+    @contextlib.contextmanager
+    def _answering(
+        self, answer: Answer, on_choice: Callable[[dict[str, Any]], None] | None, path: Any
+    ) -> Iterator[None]:
+        """One answer at a time, recorded; whatever happens, what was made is kept."""
+        if not self.opened.answering.acquire(blocking=False):
+            raise SessionStateError(f"{self.name} is answering already; stop it, or wait")
+        began = time.perf_counter()
+        try:
+            recording = record(path, if_exists="number", logits=True, top_k=CANDIDATES)
+            if on_choice is not None:
+                recording.follow("choices", on_choice)
+            try:
+                with recording:
+                    yield
+            except BaseException as error:
+                answer.ended, answer.error = "failed", f"{type(error).__name__}: {error}"
+                raise
+            finally:
+                answer.seconds = time.perf_counter() - began
+                answer.trace = recording.trace
+                self.answers.append(answer)
+                self._free_old_caches()
+        finally:
+            self.opened.answering.release()
+
+    def _generate(
+        self,
+        answer: Answer,
+        inputs: dict[str, Any],
+        settings: Settings,
+        stop: threading.Event | None,
+        prefix: list[int],
+    ) -> None:
+        arguments: dict[str, Any] = settings.arguments()
+        if stop is not None:
+            arguments["stopping_criteria"] = [_stopping(stop)]
+        if settings.stop_strings:
+            arguments["tokenizer"] = tokenizer_of(self.front)
+        with _seeded(settings.seed):
+            output = self.model.generate(**inputs, **arguments, return_dict_in_generate=True)
+        ids = output.sequences[0].tolist()
+        answer.ids = ids[len(answer.prompt_ids) :]
+        answer.text = self.front.decode(answer.ids, skip_special_tokens=True)
+        answer.ended = "stopped" if stop is not None and stop.is_set() else "done"
+        self._cache_name = next((name for name in caches.NAMES if name in output), "")
+        answer.cache = output[self._cache_name] if self._cache_name else None
+        answer.positions = self._positions()
+
+    # How it goes on from elsewhere
+
+    def _prefix(self, answer: Answer, at: int) -> list[int]:
+        if not 0 <= at <= len(answer.ids):
+            raise TracerError(
+                f"the answer has {len(answer.ids)} tokens, so there is none at {at} to replace"
+            )
+        return answer.ids[:at]
+
+    def _tokens(self, token: int | str) -> list[int]:
+        if isinstance(token, str):
+            ids = tokenizer_of(self.front)(token, add_special_tokens=False)["input_ids"]
+        else:
+            ids = [token]
+        if not ids:
+            raise TracerError("there is no token in an empty text; type at least one character")
+        stops = self.model.generation_config.eos_token_id
+        if ids[-1] in (stops if isinstance(stops, list) else [stops]):
+            raise TracerError(f"token {ids[-1]} ends the answer, so nothing can follow it")
+        return list(ids)
+
+    def _shortened(self, settings: Settings, used: int) -> Settings:
+        """The limit of new tokens holds for the whole answer, its prefix included."""
+        limit = settings.max_new_tokens or self.default("max_new_tokens")
+        if limit is None:
+            return settings
+        return dataclasses.replace(settings, max_new_tokens=max(1, limit - used))
+
+    def _continued(
+        self, branch: Answer, answer: Answer, prefix: list[int], at: int
+    ) -> dict[str, Any]:
+        """Inputs of the branch: all ids with a cropped cache, or with the pictures anew."""
+        import torch
+
+        ids = torch.tensor([[*answer.prompt_ids, *prefix]], device=self.model.device)
+        inputs = {"input_ids": ids, "attention_mask": torch.ones_like(ids)}
+        cache, why_not = self._cropped(answer, len(answer.prompt_ids) + at)
+        if cache is None:
+            branch.note = f"the prefix was encoded again: {why_not}"
+            return inputs | self._features(answer, ids)
+        for module, remembered in answer.positions:
+            setattr(module, POSITION_MEMORY, remembered)
+        return inputs | {self._cache_name: cache}
+
+    def _cropped(self, answer: Answer, keep: int) -> tuple[Any, str]:
+        """A copy of an answer's cache with its first tokens only; else None and the reason."""
+        if answer.cache is None:
+            return None, "its cache is no longer kept, or the answer was made without one"
+        if not self._computes_alike(answer):
+            return None, "this model computes differently with and without a cache"
+        try:
+            cache = copy.deepcopy(answer.cache)
+            surplus = int(cache.get_seq_length()) - keep
+            if surplus > 0:
+                cache.crop(-surplus)
+            kept = int(cache.get_seq_length())
+        # What a kind of cache can't do, each says with an exception of its own.
+        except (AttributeError, NotImplementedError, RuntimeError, TypeError, ValueError) as error:
+            return None, f"{type(answer.cache).__name__} can't be cropped ({error})"
+        if kept > keep:
+            return None, f"{type(answer.cache).__name__} can't be cropped to {keep} tokens"
+        return cache, ""
+
+    def _computes_alike(self, answer: Answer) -> bool:
+        """Whether the last logits of an answer are the same when all of it is encoded at once."""
+        import torch
+
+        if self._is_same_arithmetic is None:
+            # Without the last one, which no cache holds: what follows was computed step by step.
+            ids = torch.tensor([[*answer.prompt_ids, *answer.ids[:-1]]], device=self.model.device)
+            features = self._features(answer, ids)
+            mask = torch.ones_like(ids)
+            with torch.no_grad():
+                whole = self.model(input_ids=ids, attention_mask=mask, **features).logits[0, -1]
+                stepwise = _last_logits(answer, whole)
+            if stepwise is None:
+                return True  # nothing was decoded yet: the cache is a prefill's
+            spread = float(whole.float().max() - whole.float().min())
+            apart = float((whole.float() - stepwise.float()).abs().max())
+            self._is_same_arithmetic = apart <= _SAME_ARITHMETIC * spread
+        return self._is_same_arithmetic
+
+    def _features(self, answer: Answer, ids: Any) -> dict[str, Any]:
+        """What the processor gives besides ids and mask, made anew, lengthened to all ids."""
+        import torch
+
+        given = encode(self.front, answer.prompt, answer.messages).to(self.model.device)
+        prompt_shape = given["input_ids"].shape
+        extra = ids.shape[1] - prompt_shape[1]
+        return {
+            # Kinds of the tokens, one an id: those of an answer are text.
+            name: torch.cat([value, value.new_zeros(1, extra)], dim=1)
+            if getattr(value, "shape", None) == prompt_shape
+            else value
+            for name, value in given.items()
+            if name not in ("input_ids", "attention_mask")
+        }
+
+    def _positions(self) -> list[tuple[Any, Any]]:
+        """What modules remember of the last prompt's positions, as vision models do."""
+        return [
+            (module, getattr(module, POSITION_MEMORY))
+            for module in self.model.modules()
+            if hasattr(module, POSITION_MEMORY)
+        ]
+
+    def _free_old_caches(self) -> None:
+        holding = [answer for answer in self.answers if answer.cache is not None]
+        for answer in holding[:-KEPT_CACHES]:
+            answer.cache = None
+
+
+def _last_logits(answer: Answer, like: Any) -> Any:
+    """The recorded raw logits of the last decode step, shape (vocabulary,); None without one."""
+    import torch
+
+    rows = answer.trace.arrow("logits").to_pylist() if answer.trace is not None else []
+    if not rows or rows[-1]["step"] < 1:
+        return None
+    kind = getattr(torch, rows[-1]["dtype"])
+    return torch.frombuffer(bytearray(rows[-1]["values"]), dtype=kind).to(like.device)
+
+
+@contextlib.contextmanager
+def _seeded(seed: int | None) -> Iterator[None]:
+    """Generate from a seed, and leave the user's generators as they were."""
+    import torch
+
+    if seed is None:
+        yield
+        return
+    with torch.random.fork_rng():
+        torch.manual_seed(seed)
+        yield
+
+
+def _stopping(stop: threading.Event) -> Any:
+    """A criterion of the library's that ends an answer when the event is set."""
+    import torch
+    from transformers import StoppingCriteria
+
+    class StopButton(StoppingCriteria):  # type: ignore[misc]  # untyped in the library
+        def __call__(self, input_ids: Any, scores: Any, **_: Any) -> Any:
+            return torch.full((input_ids.shape[0],), stop.is_set(), device=input_ids.device)
+
+    return StopButton()

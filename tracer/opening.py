@@ -1,0 +1,161 @@
+"""A model in memory by its name: loaded once, however often it is asked for.
+
+What cannot work (no chat template, too little memory, a hub that hides the model) is said in one
+sentence before a weight is read. `lab` asks what was opened.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import threading
+import weakref
+from pathlib import Path
+from typing import Any, Final
+
+from tracer.conversation import has_template
+from tracer.environment import available_memory, require
+from tracer.errors import CheckpointError, TracerError
+
+_WEIGHTS: Final = ("*.safetensors", "*.bin", "*.gguf")
+_opened: weakref.WeakValueDictionary[tuple[Any, ...], Opened] = weakref.WeakValueDictionary()
+_opening: dict[tuple[Any, ...], threading.Lock] = {}
+_lock = threading.Lock()
+
+
+@dataclasses.dataclass(slots=True, weakref_slot=True)
+class Opened:
+    """A model and what prepares its inputs.
+
+    Attributes:
+        name: What it was asked for by, for people.
+        front: Its processor, or its tokenizer where it takes text only.
+        answering: Held while it generates: one answer at a time.
+    """
+
+    name: str
+    model: Any
+    front: Any
+    answering: threading.Lock = dataclasses.field(default_factory=threading.Lock)
+
+
+def open_model(model: Any = None, front: Any = None, *, device: str | None = None) -> Opened:
+    """A model with its processor: the embedded one, one in memory, or one by folder or hub id.
+
+    Args:
+        model: None for the embedded model; a folder, GGUF file, hub id or name of a demo model; or
+            a model in memory.
+        front: The processor or tokenizer of a model in memory.
+        device: Where a model is loaded to; by default to a GPU where there is one.
+
+    Raises:
+        CheckpointError: It has no chat template, is no chat model, or does not fit into memory.
+        DownloadError: The hub does not show it, or it is gated.
+        TracerError: A model in memory came without its processor.
+    """
+    require("torch", "transformers", extra="live", purpose="asking a model")
+    if model is not None and not isinstance(model, str | Path):
+        return _in_memory(model, front)
+    key = (_identity(model), device)
+    with _lock:
+        turn = _opening.setdefault(key, threading.Lock())
+    with turn:  # who asks for the same model at the same time waits, and shares it
+        found = _opened.get(key)
+        if found is None:
+            found = _opened[key] = _load(model, device)
+        return found
+
+
+def _in_memory(model: Any, front: Any) -> Opened:
+    if not hasattr(model, "generate"):
+        raise TracerError(
+            f"{type(model).__name__} has no generate(); give a folder, a hub id, or a model that "
+            "generates text together with its processor or tokenizer"
+        )
+    key = ("in memory", id(model))
+    found = _opened.get(key)
+    if found is not None and found.model is model and front in (None, found.front):
+        return found
+    if front is None:
+        raise TracerError(
+            "a model in memory needs its processor or tokenizer too: "
+            "explore(model, processor) or Lab.open(model, processor)"
+        )
+    found = _opened[key] = Opened(type(model).__name__, model, front)
+    return found
+
+
+def _identity(model: str | Path | None) -> str:
+    if model is None:
+        return ""
+    path = Path(model).expanduser()
+    return str(path.resolve()) if path.exists() else str(model)
+
+
+def _load(model: str | Path | None, device: str | None) -> Opened:
+    from tracer.demo.models import SEEING, source_of
+
+    source = source_of(SEEING if model is None else str(model))
+    if source.gguf_file is not None:
+        require("gguf", "accelerate", extra="live", purpose="reading GGUF")
+    elif not Path(source.place).is_dir():
+        from tracer.demo.hub import tell_download
+
+        tell_download(source.place)  # what it costs, and whether the hub shows it at all
+    kind, front = _front(source)
+    if not has_template(front):
+        raise CheckpointError(
+            f"{source.place} has no chat template, so there is no way to put a question to it; "
+            "take the chat (often: instruct) variant of the model"
+        )
+    _require_memory(Path(source.place), source.gguf_file)
+    placement = _placement(device)
+    loaded = kind.from_pretrained(source.place, **source.options, **placement)
+    if model is None:
+        # In float32 a step out of the cache equals one that encodes everything, so that branches
+        # need no second prefill.
+        return Opened("the embedded model", loaded.float().eval(), front)
+    return Opened(Path(str(model)).name, loaded.eval(), front)
+
+
+def _front(source: Any) -> tuple[Any, Any]:
+    """The Auto class that loads the model, and its processor or tokenizer."""
+    import transformers as hf
+
+    if source.gguf_file is not None:  # of which the library reads text models alone
+        return hf.AutoModelForCausalLM, hf.AutoTokenizer.from_pretrained(
+            source.place, **source.options
+        )
+    config = hf.AutoConfig.from_pretrained(source.place)
+    if type(config) in hf.MODEL_FOR_IMAGE_TEXT_TO_TEXT_MAPPING:
+        front = hf.AutoProcessor.from_pretrained(source.place)  # type: ignore[no-untyped-call]
+        return hf.AutoModelForImageTextToText, front
+    if type(config) in hf.MODEL_FOR_CAUSAL_LM_MAPPING:
+        return hf.AutoModelForCausalLM, hf.AutoTokenizer.from_pretrained(source.place)
+    raise CheckpointError(
+        f"{source.place} is a {config.model_type} model, which is no chat model; to see what it "
+        "does, record a script that uses it: python -m tracer record SCRIPT"
+    )
+
+
+def _require_memory(folder: Path, gguf_file: str | None) -> None:
+    """Refuse weights that are larger than what this machine has left."""
+    free = available_memory()
+    files = [folder / gguf_file] if gguf_file else _weight_files(folder)
+    needed = sum(file.stat().st_size for file in files)
+    if free is not None and needed > free:
+        raise CheckpointError(
+            f"the weights in {folder} take {needed / 1e9:.1f} GB, and {free / 1e9:.1f} GB of "
+            "memory are free here; take a smaller or a quantised variant"
+        )
+
+
+def _weight_files(folder: Path) -> list[Path]:
+    return next((found for one in _WEIGHTS if (found := sorted(folder.glob(one)))), [])
+
+
+def _placement(device: str | None) -> dict[str, Any]:
+    import torch
+
+    if device is not None:
+        return {"device_map": device}
+    return {"device_map": "auto"} if torch.cuda.is_available() else {}
