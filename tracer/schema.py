@@ -251,6 +251,8 @@ _TABLES = (
         _integer("device_allocated_bytes", "Allocated on accelerators"),
         _integer("device_reserved_bytes", "Reserved on accelerators"),
         _integer("disk_bytes", "Bytes that the process has read from disk so far"),
+        _integer("minor_faults", "Page faults of the process so far, served from memory"),
+        _integer("major_faults", "Page faults of the process so far that needed the disk"),
         sourced=False,
     ),
     _event(

@@ -17,6 +17,8 @@ from tracer.analysis import inputs, modules
 from tracer.analysis.answer import answer_tokens
 from tracer.analysis.candidates import before_and_after
 from tracer.analysis.latency import token_times
+from tracer.analysis.load_files import shard_map
+from tracer.analysis.placement import placed_tensors
 from tracer.analysis.turns import turns
 from tracer.summary import stage_totals
 from tracer.trace import Trace
@@ -39,9 +41,12 @@ FRAMES = {
     "image_grid": inputs.call_images,
     "layer_times": modules.layer_times,
     "load_waterfall": lambda trace: trace["tensor_loads"],
+    "memory_over_time": lambda trace: trace["memory"],
     "module_flame": modules.module_calls,
+    "placement_by_device": placed_tensors,
     "prompt_strip": inputs.sequence_tokens,
     "rope_positions": inputs.sequence_tokens,
+    "shard_map": shard_map,
     "stage_times": lambda trace: stage_totals(trace.read),
     "step_times": lambda trace: trace["steps"],
     "token_latency": token_times,
@@ -188,7 +193,7 @@ def test_the_waterfall_counts_tensors_bytes_and_workers(made):
 
 def test_the_waterfall_draws_each_read_where_it_was():
     chart = charts.load_waterfall(loads(3, workers=1))
-    reads, casts = chart.axes[0].collections
+    casts, reads = chart.axes[0].collections  # what takes longer is drawn last
     spans = [path.get_extents() for path in reads.get_paths()]
     assert [(box.x0, box.x1) for box in spans] == [(0, 5e3), (1e4, 1.5e4), (2e4, 2.5e4)]
     assert [path.get_extents().x0 for path in casts.get_paths()] == [5e3, 1.5e4, 2.5e4]
@@ -205,7 +210,7 @@ def test_a_long_load_stays_readable():
 def test_reads_without_a_worker_or_an_end_are_no_obstacle():
     frame = loads(3, workers=1).convert_dtypes()
     frame.loc[0, "worker"] = pd.NA
-    frame.loc[1, "read_ns"] = pd.NA
+    frame.loc[1, ["read_ns", "cast_ns"]] = pd.NA
     assert "2 tensors" in charts.load_waterfall(frame).alt_text
 
 

@@ -19,6 +19,7 @@ from tracer.instrument import (
     folder_facts,
     load_facts,
     measure,
+    memory,
     modules,
     names_apart,
     part_settings,
@@ -30,19 +31,6 @@ from tracer.instrument import (
 from tracer.instrument.stages import Arguments, Call, Observer, Outcome, open_call, open_span
 from tracer.recorder import Recorder
 from tracer.spans import ThreadState
-
-
-def sample_memory(state: ThreadState, stage: str, name: str) -> None:
-    """One row of `memory`, at a boundary between stages."""
-    with state.own_work("memory sample"):
-        state.recorder.add_point(
-            "memory",
-            stage,
-            name,
-            **measure.process_memory(),
-            **measure.device_memory(),
-            disk_bytes=measure.disk_bytes(),
-        )
 
 
 def pipeline_call(state: ThreadState, call: Call) -> Observer:
@@ -99,14 +87,14 @@ def model_call(state: ThreadState, call: Call) -> Observer:
     load = reads.Load(state, span.seq, name, arguments)
     load.by_user = _given_by_the_user(state, arguments)
     outer, state.load = state.load, load
-    sample_memory(state, "resolve", "before the load")
+    memory.sample_memory(state, "resolve", "before the load")
     outcome = yield None
     model = outcome.result[0] if isinstance(outcome.result, tuple) else outcome.result
     with state.own_work("facts of the load"):
         load_facts.write_meta(load)
         reads.write_reads(load, is_over=True)
         shard_rows.write(load, is_over=True)
-        sample_memory(state, "tensor_load", "after the load")
+        memory.sample_memory(state, "tensor_load", "after the load")
         if outcome.error is None:
             load.model = recorder.models.of(model)
             with recorder.guard("placements"):
@@ -261,7 +249,7 @@ def weights(state: ThreadState, call: Call) -> Observer:
             "place_ns": sum(times.place_ns or 0 for times in totals),
         },
     )
-    sample_memory(state, "tensor_load", "after the weights")
+    memory.sample_memory(state, "tensor_load", "after the weights")
 
 
 def note_unseen_access(load: reads.Load) -> None:

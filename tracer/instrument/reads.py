@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from tracer.checkpoint import Header
 from tracer.instrument import measure
+from tracer.instrument.memory import resident_now, write_samples
 from tracer.instrument.patching import IsOn, Wrap
 from tracer.instrument.stages import Outcome
 from tracer.rows import Encoded, shape_text
@@ -30,7 +31,6 @@ if TYPE_CHECKING:
 JOBS: dict[int, Load] = {}
 """Identity of what a load gives its worker threads (a slice, a tensor, a shard), to that load."""
 
-_RSS_EVERY_NS = 20_000_000
 BATCH = 512
 
 
@@ -85,6 +85,7 @@ class Load:
     plans: dict[str, Plan] = dataclasses.field(default_factory=dict)
     times: dict[str, ParamTimes] = dataclasses.field(default_factory=dict)
     placed: set[str] = dataclasses.field(default_factory=set)
+    placed_since: int = 0  # rows were last written
     reads: list[tuple[Any, ...]] = dataclasses.field(default_factory=list)
     weights_seq: int = -1
     build_span: Any = None
@@ -106,7 +107,8 @@ class Load:
     offloaded: dict[str, str] = dataclasses.field(default_factory=dict)
     replaced: dict[str, str] = dataclasses.field(default_factory=dict)
     inner: list[Inner] = dataclasses.field(default_factory=list)
-    last_rss_ns: int = 0
+    last_sample_ns: int = 0
+    samples: list[dict[str, Any]] = dataclasses.field(default_factory=list)
     last_wait: tuple[int, int] = (-1, -1)
     read_source: str | None = None
     read_stack: str | None = None
@@ -287,7 +289,7 @@ class _Read:
                     "ok" if error is None else Outcome(None, error).status,
                     None if tensor is None else tensor.dtype,
                     None if tensor is None else tensor.device,
-                    resident_now(load, end),
+                    resident_now(load, end, self.seq),
                     *faults_since(self.faults),
                 )
             )
@@ -295,14 +297,6 @@ class _Read:
                 recorder.targets_done[name] += 1
         except Exception as failure:
             recorder.failed(name, failure)
-
-
-def resident_now(load: Load, now: int) -> int | None:
-    """Resident memory, asked for now and then only: it is read from a file."""
-    if now - load.last_rss_ns < _RSS_EVERY_NS:
-        return None
-    load.last_rss_ns = now
-    return measure.resident_bytes()
 
 
 def faults_since(before: tuple[int, int] | None) -> tuple[int | None, int | None]:
@@ -372,7 +366,10 @@ def placed(load: Load, seen: Seen) -> None:
     is_strange = param in info.unexpected_keys  # the module has no such parameter: nothing was set
     if not is_strange and (not odd or all(entry[0] != param for entry in odd)):
         load.placed.add(param)
-    if len(load.reads) >= BATCH:
+    load.placed_since += 1
+    # The workers may be far ahead, and writing looks at all reads that wait: the more do, the
+    # rarer it is done, else it would take the square of their number.
+    if load.placed_since >= max(BATCH, len(load.reads) // 4):
         write_reads(load, is_over=False)
         load.state.recorder.flush_if_due(load.state)
 
@@ -390,7 +387,9 @@ def offloaded(load: Load, seen: Seen) -> None:
 
 def write_reads(load: Load, is_over: bool) -> None:
     """Turn reads into rows of `tensor_loads`: those that were set, and in the end all of them."""
+    write_samples(load)
     reads, load.reads = load.reads, []
+    load.placed_since = 0
     ready = []
     for one in reads:
         plan = load.plans.get(one[1])

@@ -18,6 +18,7 @@ from tracer.instrument import (
     load_facts,
     loading,
     measure,
+    memory,
     names_apart,
     placements,
     shard_facts,
@@ -115,7 +116,7 @@ def weights(state: ThreadState, call: Call) -> Observer:
             "mismatched": len(mismatched),
         }
     state.close(span, outcome.status, summary=summary)
-    loading.sample_memory(state, "tensor_load", "after the weights")
+    memory.sample_memory(state, "tensor_load", "after the weights")
 
 
 def renamed(state: ThreadState, call: Call) -> Observer:
