@@ -45,6 +45,25 @@ def text_model(folder: str | Path = "runs/text-model") -> Path:
     return target
 
 
+def with_extremes(source: str | Path, folder: str | Path = "runs/text-model-extremes") -> Path:
+    """A copy of the text model whose last norm begins with 1e6 and 1e-9, both exact enough in bf16.
+
+    float16 ends at 65,504 and begins at 6e-8, so a cast to it can hold neither.
+    """
+    target = Path(folder)
+    shutil.copytree(source, target, dirs_exist_ok=True)
+    path = target / "model.safetensors"
+    content = bytearray(path.read_bytes())
+    (length,) = struct.unpack("<Q", content[:8])
+    entry = json.loads(content[8 : 8 + length])["model.norm.weight"]
+    # bf16 is the upper half of a single.
+    values = b"".join(struct.pack("<f", value)[2:] for value in (1e6, 1e-9))
+    begin = 8 + length + entry["data_offsets"][0]
+    content[begin : begin + len(values)] = values
+    path.write_bytes(content)
+    return target
+
+
 def _config(published: dict[str, Any]) -> dict[str, Any]:
     own = {name: published[name] for name in _KEPT}
     kind = {"architectures": ["Qwen2ForCausalLM"], "model_type": "qwen2"}

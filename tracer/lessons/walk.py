@@ -160,22 +160,25 @@ def failures(traces: Iterable[Trace]) -> pd.DataFrame:
     """What each attempt ended with, by release.
 
     Returns:
-        A row an attempt: release, attempt, line (of the printed text; missing where it ran
-        through), code (that line), error, repaired_to, why.
+        A row an attempt: release, attempt, line (of the text; missing where it ran through),
+        code (that line as it was run), error, repaired_to, why.
     """
-    rows = []
-    printed = as_printed().splitlines()
+    rows: list[list[Any]] = []
+    text = as_printed()
     for trace in traces:
         release = trace.manifest["versions"]["transformers"]
+        number = sum(row[0] == release for row in rows)
+        text = text if number else as_printed()
         error = error_of(trace)
         repair = _repair_for(error)
-        number = sum(row[0] == release for row in rows)
         if repair is None:
             rows.append([release, number, None, None, error or "none: it answers", None, None])
             continue
-        old, new = next(iter(repair.replace.items()))
-        line = next(at for at, code in enumerate(printed) if old in code)
-        code = printed[line].strip()
-        rows.append([release, number, line + 1, code, error, code.replace(old, new), repair.why])
+        before, text = text, repair.apply(text)
+        pairs = zip(before.splitlines(), text.splitlines(), strict=True)
+        line, (code, instead) = next(
+            (number, pair) for number, pair in enumerate(pairs, start=1) if pair[0] != pair[1]
+        )
+        rows.append([release, number, line, code.strip(), error, instead.strip(), repair.why])
     names = ["release", "attempt", "line", "code", "error", "repaired_to", "why"]
     return pd.DataFrame(rows, columns=names).astype({"line": "Int64"})
