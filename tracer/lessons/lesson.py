@@ -11,7 +11,10 @@ from importlib import metadata
 from pathlib import Path
 from typing import Any, Final
 
+import pyarrow as pa
+
 from tracer.errors import SessionStateError, UnknownNameError
+from tracer.journal import Journal
 from tracer.session import Recording, record
 from tracer.trace import Trace, open_trace
 
@@ -125,9 +128,10 @@ def versions(*packages: str) -> str:
 
 
 def keep_traces(runs: str | Path, traces: str | Path) -> list[Path]:
-    """Make the traces of a lesson's folder the committed ones: paths and host scrubbed, zipped.
+    """Make the traces of a lesson's folder the committed ones, zipped.
 
-    Texts stay, since they are what a lesson shows; so no run of a lesson may hold private ones.
+    Paths, host and the library's code are taken out. Texts stay, since they are what a lesson
+    shows; so no run of a lesson may hold private ones.
 
     Args:
         runs: Folder of one lesson below `runs`, after a single run of its notebook.
@@ -137,5 +141,24 @@ def keep_traces(runs: str | Path, traces: str | Path) -> list[Path]:
     Path(traces).mkdir(parents=True, exist_ok=True)
     for folder in sorted(path for path in Path(runs).iterdir() if path.is_dir()):
         target = Path(traces) / f"{folder.name}.zip"
-        kept.append(open_trace(folder).scrub(text=False).save(target, if_exists="replace"))
+        trace = _without_code(open_trace(folder).scrub(text=False))
+        kept.append(trace.save(target, if_exists="replace"))
     return kept
+
+
+def _without_code(trace: Trace) -> Trace:
+    """A copy without the text of the library's functions, which is others' work and half the size.
+
+    Names and lines stay.
+    """
+    journal = Journal(None)
+    for table in trace.store.tables():
+        for batch in trace.store.batches(table):
+            if table == "sources":
+                place = batch.schema.get_field_index("text")
+                nothing = pa.nulls(len(batch), batch.schema.field(place).type)
+                batch = batch.set_column(place, batch.schema.field(place), nothing)
+            journal.append(table, batch)
+    copy = journal.close(trace.manifest)
+    copy.manifest["state"] = trace.manifest.get("state")
+    return Trace(copy)
