@@ -54,9 +54,8 @@ def answers(trace: Trace) -> pd.DataFrame:
     Returns:
         A row a row of a call: call, row, answer (missing where no tokenizer was seen).
     """
-    rows = [
-        [call, row, text]
-        for call in generate_calls(trace)
-        for row, text in (answer_text(trace, call) or {0: None}).items()
-    ]
+    rows: list[list[Any]] = []
+    for call in generate_calls(trace):
+        told = answer_text(trace, call)
+        rows += [[call, row, text] for row, text in told.items()] or [[call, 0, None]]
     return pd.DataFrame(rows, columns=["call", "row", "answer"])

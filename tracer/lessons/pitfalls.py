@@ -66,17 +66,17 @@ def tiny(kind: Literal["gpt2", "llama"], *, positions: int = 32) -> Any:
     import torch
     from transformers import GPT2Config, GPT2LMHeadModel, LlamaConfig, LlamaForCausalLM
 
-    ends = {"bos_token_id": 1, "eos_token_id": 2, "pad_token_id": 0, "vocab_size": 64}
-    sizes = {"num_hidden_layers": 2, "hidden_size": 32, "num_attention_heads": 2}
+    given: dict[str, Any] = {"bos_token_id": 1, "eos_token_id": 2, "pad_token_id": 0}
+    given |= {"vocab_size": 64, "num_hidden_layers": 2, "hidden_size": 32, "num_attention_heads": 2}
+    model: Any
     with torch.random.fork_rng():
         torch.manual_seed(0)
         if kind == "gpt2":
-            config = GPT2Config(n_positions=positions, **ends, **sizes)
-            return GPT2LMHeadModel(config).eval()
-        rotary = LlamaConfig(
-            max_position_embeddings=positions, intermediate_size=64, **ends, **sizes
-        )
-        return LlamaForCausalLM(rotary).eval()
+            model = GPT2LMHeadModel(GPT2Config(n_positions=positions, **given))
+        else:
+            given |= {"max_position_embeddings": positions, "intermediate_size": 64}
+            model = LlamaForCausalLM(LlamaConfig(**given))
+    return model.eval()
 
 
 def continue_ids(model: Any, tokens: int, *, new_tokens: int = 4) -> list[int]:
