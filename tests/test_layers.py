@@ -34,6 +34,7 @@ FLOORS = [
     ("views", ["views*"]),
     ("widgets", ["widgets*"]),
     ("demo", ["demo*"]),
+    ("lessons", ["lessons*"]),
     ("door", ["", "cli", "__main__"]),  # "" is tracer/__init__.py: public names, for users and cli
 ]
 REPLAY = ["schema", "errors", "manifest", "ranks", "folder", "storage", "recovery", "journal"]
@@ -48,6 +49,7 @@ LIVE = [
     "opening",
     "lab",
     "demo*",
+    "lessons*",
     "environment",
     "widgets*",
     "inspecting.expectation",

@@ -1,6 +1,8 @@
 """The notebooks run from top to bottom, twice in a row, and what is committed is fit to be read.
 
-With TRACER_WRITE_NOTEBOOKS=1 in the environment the outputs of the run replace the committed ones:
+Those with a REPLAY parameter are run a second way: from the committed traces, without torch. With
+TRACER_WRITE_NOTEBOOKS=1 in the environment outputs and traces of the live run replace the committed
+ones (`-k 02_loading` for one notebook):
 
     TRACER_WRITE_NOTEBOOKS=1 python -m pytest tests/test_notebooks.py -m slow
 """
@@ -8,6 +10,7 @@ With TRACER_WRITE_NOTEBOOKS=1 in the environment the outputs of the run replace 
 import ast
 import os
 import re
+import shutil
 import statistics
 from pathlib import Path
 
@@ -16,12 +19,20 @@ import pytest
 from nbclient import NotebookClient
 from nbformat import NotebookNode
 
+from tracer.lessons import keep_traces
+from tracer.trace import open_trace
+
 FOLDER = Path(__file__).resolve().parent.parent / "notebooks"
 NOTEBOOKS = sorted(FOLDER.glob("*.ipynb"))
 LARGEST_BYTES = 500_000
+LARGEST_TRACE_BYTES = 300_000
 CHINESE = re.compile("[\u4e00-\u9fff]")
 # What a path of somebody's machine looks like, on any system.
 ABSOLUTE = re.compile(r"(?<![\w.:/<])/(?:home|root|tmp|Users|usr|opt|work|var|mnt)/|[A-Z]:\\\\")
+# A package that is None here can't be imported: what runs after this cell needs none of them.
+NO_TORCH = """import sys
+for name in ("torch", "torchvision", "transformers", "accelerate", "safetensors", "tokenizers"):
+    sys.modules[name] = None"""
 each_notebook = pytest.mark.parametrize("path", NOTEBOOKS, ids=lambda path: path.stem)
 
 
@@ -33,9 +44,36 @@ def code_cells(notebook: NotebookNode) -> list[NotebookNode]:
     return [cell for cell in notebook.cells if cell.cell_type == "code"]
 
 
-def execute(path: Path, folder: Path) -> NotebookNode:
+def is_replayable(path: Path) -> bool:
+    """Whether a notebook has the parameter, and so must run from its committed traces."""
+    return "REPLAY = False" in parameters(read(path)).source.splitlines()
+
+
+def parameters(notebook: NotebookNode) -> NotebookNode:
+    (cell,) = [cell for cell in code_cells(notebook) if cell.metadata.get("tags") == ["parameters"]]
+    return cell
+
+
+def as_replay(notebook: NotebookNode) -> NotebookNode:
+    """The notebook with REPLAY set, where nothing can import torch."""
+    cell = parameters(notebook)
+    cell.source = cell.source.replace("REPLAY = False", "REPLAY = True")
+    notebook.cells.insert(0, nbformat.v4.new_code_cell(NO_TORCH))
+    return notebook
+
+
+def traces_of(path: Path) -> Path:
+    return FOLDER / "traces" / path.stem
+
+
+def lay_out(path: Path, folder: Path) -> None:
+    """What lies beside a notebook, in the folder that it runs in."""
+    if traces_of(path).is_dir():
+        shutil.copytree(traces_of(path), folder / "traces" / path.stem)
+
+
+def execute(notebook: NotebookNode, folder: Path) -> NotebookNode:
     """Run a notebook in a folder, in a new kernel of this interpreter."""
-    notebook = read(path)
     for cell in code_cells(notebook):
         cell.outputs, cell.execution_count = [], None
     client = NotebookClient(
@@ -60,6 +98,11 @@ def outputs(notebook: NotebookNode) -> list[tuple[int, NotebookNode]]:
     ]
 
 
+def kinds_shown(notebook: NotebookNode) -> list[list[set[str]]]:
+    """Of each code cell the kinds of its outputs."""
+    return [[set(one.get("data", {})) for one in cell.outputs] for cell in code_cells(notebook)]
+
+
 def noise(notebook: NotebookNode) -> list[str]:
     """What nobody wants to read: errors, warnings on stderr, bars, widgets, paths."""
     found = []
@@ -81,13 +124,36 @@ def test_there_is_a_first_notebook():
 # Said by ipykernel and zmq about the loopback that a kernel is reached by; nothing of ours.
 @pytest.mark.filterwarnings("ignore:.*encryption.*", "ignore::ResourceWarning")
 def test_it_runs_twice_in_a_row_and_leaves_no_noise(path, tmp_path):
-    first = execute(path, tmp_path)
-    execute(path, tmp_path)
+    lay_out(path, tmp_path)
+    first = execute(read(path), tmp_path)
+    runs = tmp_path / "runs" / path.stem
+    if os.environ.get("TRACER_WRITE_NOTEBOOKS") == "1" and is_replayable(path):
+        keep_traces(runs, traces_of(path))
+    execute(read(path), tmp_path)
     assert noise(first) == []
     counts = [cell.execution_count for cell in code_cells(first)]
     assert counts == list(range(1, len(counts) + 1))
     if os.environ.get("TRACER_WRITE_NOTEBOOKS") == "1":
         nbformat.write(first, path)
+
+
+@pytest.mark.parametrize(
+    "path", [path for path in NOTEBOOKS if is_replayable(path)], ids=lambda path: path.stem
+)
+@pytest.mark.filterwarnings("ignore:.*encryption.*", "ignore::ResourceWarning")
+def test_it_replays_its_committed_traces_without_torch(path, tmp_path):
+    lay_out(path, tmp_path)
+    replayed = execute(as_replay(read(path)), tmp_path)
+    assert noise(replayed) == []
+    assert not (tmp_path / "runs").exists()
+    # What is shown live is shown again: tables where tables were, charts where charts were.
+    assert kinds_shown(replayed)[1:] == kinds_shown(read(path))
+
+
+def test_its_traces_are_small_and_tell_no_path():
+    for path in sorted((FOLDER / "traces").rglob("*.zip")):
+        assert path.stat().st_size <= LARGEST_TRACE_BYTES, path.name
+        assert open_trace(path).manifest["scrubbed"] == ["paths", "host"]
 
 
 @each_notebook
@@ -154,7 +220,7 @@ def test_its_title_and_sections_stand_in_two_languages(path):
 @each_notebook
 def test_it_writes_only_into_its_runs(path):
     source = "\n".join(cell.source for cell in code_cells(read(path)))
-    assert 'if_exists="number"' in source
+    assert 'if_exists="number"' in source or "lesson.record(" in source
     assert not ABSOLUTE.search(source)
 
 

@@ -11,6 +11,8 @@ import dataclasses
 from typing import Final, Literal
 
 SCHEMA_VERSION: Final = 1
+SHAPE_MISFIT: Final = "its shape does not fit "
+"""How `checkpoint_tensors.because` of a tensor begins that was refused; parameters follow."""
 """Version written into each manifest; a reader refuses a newer one in one sentence."""
 
 Kind = Literal["integer", "real", "boolean", "text", "json", "bytes"]

@@ -70,6 +70,31 @@ def test_what_no_file_holds_has_nothing_to_fit(rows):
     assert checks.loc["rotary.inv_freq", ["key", "stored_shape"]].isna().all()
 
 
+def test_a_tensor_refused_for_its_shape_stands_beside_its_parameter(rows):
+    placed = next(one for one in rows["placements"] if one["param"] == "head.weight")
+    placed |= {"sources": [], "expected_shape": [12, 4], "shape": [12, 4], "origin": "initialised"}
+    tensor = next(one for one in rows["checkpoint_tensors"] if one["key"] == "head.weight")
+    tensor |= {"fate": "discarded", "because": "its shape does not fit head.weight"}
+    checks = loading.shape_checks(make_trace(rows)).set_index("param")
+    assert checks.loc["head.weight", "key"] == "head.weight"
+    assert checks.index[checks["fits"].eq(False).fillna(False)].tolist() == ["head.weight"]
+
+
+def test_changes_of_names_are_told_by_the_part_that_changed(rows):
+    names = ["visual.a.w", "visual.b.w", "model.c.w", "head.w"]
+    params = ["model.visual.a.w", "model.visual.b.w", "model.text.c.w", "head.w"]
+    rows["placements"] = [
+        rows["placements"][0] | {"param": param, "sources": [name]}
+        for name, param in zip(names, params, strict=True)
+    ]
+    changes = loading.name_changes(make_trace(rows))
+    assert changes.drop(columns="operations").to_numpy().tolist() == [
+        ["visual", "model.visual", 2, "visual.a.w"],
+        ["model", "model.text", 1, "model.c.w"],
+        ["head", "head", 1, "head.w"],
+    ]
+
+
 @pytest.mark.parametrize(
     "change", [{"operations": ["Transpose"]}, {"sources": ["layers.0.weight", "layers.1.weight"]}]
 )
@@ -103,6 +128,7 @@ def test_origins_are_counted_apart_for_parameters_and_buffers(rows):
         loading.shard_accounts,
         loading.parts_as_built,
         loading.shape_checks,
+        loading.name_changes,
         loading.slowest_tensors,
         loading.origins,
     ],

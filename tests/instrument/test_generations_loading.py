@@ -22,6 +22,7 @@ from transformers import (
 )
 
 import tracer
+from tracer.analysis.loading import shape_checks
 from tracer.checkpoint import read_header
 from tracer.demo import checkpoint_folder
 from tracer.instrument.installer import release
@@ -300,6 +301,8 @@ def test_other_shapes_are_initialised_anew(folder):
     assert sorted(origins.index[origins == "initialised"]) == odd
     assert set(fates[odd]) == {"skipped" if FOUR else "discarded"}
     assert (set(trace["tensor_loads"]["key"]) & set(odd) == set()) == FOUR
+    checks = shape_checks(trace)
+    assert sorted(checks.loc[checks["fits"].eq(False).fillna(False), "param"]) == odd
 
 
 def test_a_load_that_fails_half_way_keeps_what_was_read(folder):

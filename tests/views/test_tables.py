@@ -269,3 +269,7 @@ def test_any_table_of_a_trace_can_be_shown(table):
     frame = make_trace(coherent_rows())[table]
     assert read(frame).tags.count("td") == frame.size
     assert len(text_table(frame).splitlines()) == len(frame) + 1
+
+
+def test_shares_are_shown_in_percent():
+    assert "78.4 %" in text_table(pd.DataFrame({"share": [0.7844]}))

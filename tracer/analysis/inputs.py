@@ -17,6 +17,7 @@ _WHO = ["row", "origin", "kind", "image"]
 _AXES = ["position_t", "position_h", "position_w"]
 _CHAIN = ["call", "kind", "index", "step", "width", "height", "resampled", "acted"]
 _CHAIN += ["min_pixels", "max_pixels", "origin", "scale_x", "scale_y"]
+_LIMITS = ["min_pixels", "max_pixels"]
 _TIMES = ["call", "index", "grid_step", "seconds", "fps_known", "position_t", "shares_position"]
 _SPECIAL = ["call", "row", "index", "vocab", "origin", "repeated"]
 
@@ -77,6 +78,24 @@ def processor_work(trace: Trace) -> pd.DataFrame:
     return work[["stage", "name", "duration_ns", "modules"]].reset_index(drop=True)
 
 
+def marker_counts(trace: Trace) -> pd.DataFrame:
+    """What the processor did to the text: markers of pictures before it, their tokens after.
+
+    Returns:
+        A row a call of a processor: call, name, images, videos, image_markers_in_text,
+        image_tokens, video_markers_in_text, video_tokens (missing where it was given none of
+        that kind), modules (of a network that ran).
+    """
+    wanted = ["images", "videos", "image_markers_in_text", "image_tokens"]
+    wanted += ["video_markers_in_text", "video_tokens", "modules"]
+    calls = trace.read("calls", ["seq", "name", "summary"], [("kind", "==", "encode")])
+    told = [_summary(text) for text in calls["summary"]]
+    found = pd.DataFrame({"call": calls["seq"], "name": calls["name"]})
+    for name in wanted:
+        found[name] = pd.array([one.get(name) for one in told], dtype="Int64")
+    return found.reset_index(drop=True)
+
+
 def image_chain(trace: Trace) -> pd.DataFrame:
     """Every size that each picture had on its way in.
 
@@ -109,7 +128,7 @@ def image_chain(trace: Trace) -> pd.DataFrame:
                 }
             )
             before = size
-    return pd.DataFrame(rows, columns=_CHAIN)
+    return pd.DataFrame(rows, columns=_CHAIN).astype(dict.fromkeys(_LIMITS, "Int64"))
 
 
 def video_times(trace: Trace) -> pd.DataFrame:

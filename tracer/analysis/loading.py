@@ -7,9 +7,11 @@ from __future__ import annotations
 
 import json
 import math
+from typing import Any
 
 import pandas as pd
 
+from tracer.schema import SHAPE_MISFIT
 from tracer.trace import Trace
 
 LENGTH_BYTES = 8
@@ -71,7 +73,8 @@ def shape_checks(trace: Trace) -> pd.DataFrame:
     Returns:
         Columns param, key, stored_shape, model_shape, live_shape, fits (stored equals model's;
         missing where several tensors make one parameter or an operation changes it), matches
-        (live equals model's), origin. Parameters that no file holds have no key.
+        (live equals model's), origin. A tensor that the library refused for its shape stands
+        beside the parameter that it was meant for. Parameters that no file holds have no key.
     """
     placed = trace.read(
         "placements",
@@ -85,12 +88,57 @@ def shape_checks(trace: Trace) -> pd.DataFrame:
     stored = trace.read("checkpoint_tensors", ["model", "key", "shape"])
     stored = stored.drop_duplicates(["model", "key"]).rename(columns={"shape": "stored_shape"})
     checks = placed.rename(columns={"expected_shape": "model_shape", "shape": "live_shape"})
+    checks["key"] = checks["key"].fillna(_refused_keys(trace, checks))
     checks = checks.merge(stored, on=["model", "key"], how="left")
     is_plain = pd.Series([not _items(text) for text in checks["operations"]], checks.index)
     fits = checks["stored_shape"] == checks["model_shape"]
     checks["fits"] = fits.astype("boolean").where(checks["stored_shape"].notna() & is_plain)
     order = ["param", "key", "stored_shape", "model_shape", "live_shape", "fits", "matches"]
     return checks[[*order, "origin"]]
+
+
+def _refused_keys(trace: Trace, checks: pd.DataFrame) -> pd.Series[Any]:
+    """For each parameter the tensor that was refused since its shape is another."""
+    lost = trace.read("checkpoint_tensors", ["model", "key", "because"])
+    lost = lost[lost["because"].fillna("").str.startswith(SHAPE_MISFIT)]
+    keys = {
+        (row.model, param): row.key
+        for row in lost.itertuples()
+        for param in row.because.removeprefix(SHAPE_MISFIT).split(", ")
+    }
+    found = [keys.get(place) for place in zip(checks["model"], checks["param"], strict=True)]
+    return pd.Series(pd.array(found, dtype="string"), checks.index)
+
+
+def name_changes(trace: Trace) -> pd.DataFrame:
+    """How names in the files became names in the model, alike changes folded into one row.
+
+    Returns:
+        Columns file_prefix and model_prefix (equal where nothing changed), operations, tensors,
+        example (the first tensor's key); in the order of the model. A parameter made of several
+        tensors counts by its first one.
+    """
+    placed = trace.read("placements", ["param", "sources", "operations"])
+    rows = []
+    for row in placed.itertuples():
+        keys = _items(row.sources)
+        if keys:
+            prefixes = _changed_prefixes(str(keys[0]), row.param)
+            rows.append([*prefixes, row.operations, keys[0]])
+    columns = ["file_prefix", "model_prefix", "operations", "example"]
+    found = pd.DataFrame(rows, columns=columns, dtype="string")
+    grouped = found.groupby(columns[:3], sort=False, dropna=False)
+    folded = grouped.agg(tensors=("example", "size"), example=("example", "first")).reset_index()
+    return folded[[*columns[:3], "tensors", "example"]]
+
+
+def _changed_prefixes(key: str, param: str) -> tuple[str, str]:
+    """Two names without the end that they share, but with the first part of the file's name."""
+    old, new = key.split("."), param.split(".")
+    while len(old) > 1 and len(new) > 1 and old[-1] == new[-1]:
+        old.pop()
+        new.pop()
+    return ".".join(old), ".".join(new)
 
 
 def slowest_tensors(trace: Trace, count: int = 10) -> pd.DataFrame:

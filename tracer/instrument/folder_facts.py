@@ -19,6 +19,7 @@ from tracer.instrument.reads import IN_ITS_FILE, STORED_DTYPES, Load
 from tracer.problems import Problem
 from tracer.recorder import Recorder
 from tracer.rows import shape_text
+from tracer.schema import SHAPE_MISFIT
 from tracer.survey import Survey, order_of, survey_folder
 
 _NOT_ASKED = "no call of the recording asked for it"
@@ -250,7 +251,7 @@ def _fate(load: Load, key: str, path: str) -> tuple[str, str]:
     targets = load.targets_of(plan.param)
     odd = [target for target in targets if target in load.mismatched]
     if odd:
-        return "discarded", f"its shape does not fit {', '.join(odd)}"
+        return "discarded", f"{SHAPE_MISFIT}{', '.join(odd)}"
     if plan.operations:
         return "converted", f"{', '.join(plan.operations)} into {', '.join(targets)}"
     if plan.param not in load.placed:

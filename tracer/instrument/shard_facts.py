@@ -13,6 +13,7 @@ from typing import Any
 
 from tracer.instrument.reads import Load
 from tracer.instrument.shard_reads import Shards
+from tracer.schema import SHAPE_MISFIT
 
 
 def fate(load: Load, shards: Shards, key: str, path: str) -> tuple[str, str]:
@@ -27,7 +28,7 @@ def fate(load: Load, shards: Shards, key: str, path: str) -> tuple[str, str]:
     if load.file_of.get(key) != path:
         return lost, f"{Path(load.file_of[key]).name} holds the same name and was read later"
     if plan.param in load.mismatched:
-        return lost, f"its shape does not fit {plan.param}"
+        return lost, f"{SHAPE_MISFIT}{plan.param}"
     if plan.param in shards.left_in_file:
         what = "read in vain" if is_read else "not read"
         return lost, f"{what}: {plan.param} stays in this file, offloaded to the disk"

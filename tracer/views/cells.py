@@ -65,7 +65,9 @@ def _label(name: str) -> Callable[[Any], str]:
         return labels.bytes_label
     if name.endswith("shape"):
         return _shape
-    return _amount if name in _AMOUNTS else _plain
+    if name == "share" or name.endswith("_share"):
+        return _share
+    return _amount if name in _AMOUNTS or name.endswith("_pixels") else _plain
 
 
 def _shape(value: Any) -> str:
@@ -74,6 +76,10 @@ def _shape(value: Any) -> str:
         return labels.shape_label(value)
     except (TypeError, ValueError):
         return _plain(value)
+
+
+def _share(value: Any) -> str:
+    return labels.share_label(value, 1) if pd.api.types.is_number(value) else _plain(value)
 
 
 def _amount(value: Any) -> str:
