@@ -45,8 +45,7 @@ test: $(READY) ## run the tests
 	OMP_NUM_THREADS=1 $(PYTHON) -m pytest -q $(SHARED) -m "$(MARKS)"
 
 test-all: $(READY) ## run all tests, the long ones and those with further needs too
-	OMP_NUM_THREADS=1 $(PYTHON) -m pytest -q $(SHARED) -m "not browser"
-	$(MAKE) test-browser
+	OMP_NUM_THREADS=1 $(PYTHON) -m pytest -q $(SHARED)
 
 test-browser: $(READY) ## walk through the notebooks in a real browser; needs Chromium
 	@$(PYTHON) -m pip install -qq --disable-pip-version-check "playwright>=1.50"
