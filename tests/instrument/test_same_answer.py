@@ -5,6 +5,7 @@ import torch
 from instrument.toys import fingerprint, generate, text_inputs
 from transformers.generation import LogitsProcessor, LogitsProcessorList
 from transformers.generation.streamers import BaseStreamer
+from transformers.utils import logging
 
 import tracer
 
@@ -106,6 +107,16 @@ def test_processors_of_the_user_see_and_give_the_same_scores(llama, do_sample, e
     names = chain[chain["kind"] == "processor"].sort_values("index")["class_name"].tolist()
     own_names = [type(one).__name__ for one in own]
     assert [name for name in names if name in own_names] == own_names
+
+
+def test_without_a_cache_the_library_warns_of_nothing_that_it_did_not_warn_of(llama):
+    """The name of an older generation, looked up by us, must not be held against the user."""
+    settings = {"max_new_tokens": 2, "do_sample": False, "use_cache": False}
+    logging.warning_once.cache_clear()
+    with tracer.record(strict=True) as recording:
+        generate(llama, text_inputs(), **settings)
+    told = recording.trace["messages"]["text"]
+    assert [text for text in told if "past_key_values" in text] == []
 
 
 def test_a_streamer_hears_the_same(llama):

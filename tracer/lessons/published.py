@@ -48,10 +48,10 @@ def record_published(folder: Path, traces: Path) -> list[Path]:
         _write_tiny_model(folder, Path(place) / "model")
         model = Qwen2_5_VLForConditionalGeneration.from_pretrained(Path(place) / "model")
         for name, limits in LIMITS.items():
-            processor: Any = AutoProcessor.from_pretrained(folder)  # type: ignore[no-untyped-call]
-            if limits:
-                processor.image_processor = type(processor.image_processor)(**limits)
             with record(Path(place) / "runs" / name, detail="stages", top_k=0):
+                processor: Any = AutoProcessor.from_pretrained(folder)  # type: ignore[no-untyped-call]
+                if limits:
+                    processor.image_processor = type(processor.image_processor)(**limits)
                 inputs = _encode(processor)
                 model.generate(**inputs, max_new_tokens=512, stopping_criteria=[_at_once])
         return keep_traces(Path(place) / "runs", traces)
