@@ -7,7 +7,8 @@ import torch
 from transformers import AutoModelForCausalLM, LlamaConfig, LlamaForCausalLM
 
 import tracer
-from tracer.instrument.reads import BATCH, Load, Plan, placed
+from tracer.instrument.load_notes import BATCH, Load, Plan
+from tracer.instrument.reads import placed
 from tracer.journal import Journal
 from tracer.recorder import Options, Recorder
 

@@ -14,8 +14,9 @@ from typing import Any
 
 from tracer import checkpoint, machine, problems
 from tracer.errors import CheckpointError
+from tracer.formats.entries import dtype_name
 from tracer.instrument import shard_facts
-from tracer.instrument.reads import IN_ITS_FILE, STORED_DTYPES, Load
+from tracer.instrument.load_notes import IN_ITS_FILE, Load
 from tracer.problems import Problem
 from tracer.recorder import Recorder
 from tracer.rows import shape_text
@@ -213,7 +214,7 @@ def _tell_tensors(
             model=load.model,
             file=file,
             key=list(entries),
-            dtype=[STORED_DTYPES.get(each.dtype, each.dtype) for each in entries.values()],
+            dtype=[dtype_name(each.dtype) for each in entries.values()],
             shape=[shape_text(each.shape) for each in entries.values()],
             offset_bytes=[each.offset_bytes for each in entries.values()],
             size_bytes=[each.size_bytes for each in entries.values()],

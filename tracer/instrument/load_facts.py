@@ -10,7 +10,7 @@ from typing import Any
 
 from tracer.instrument import devices, load_settings, measure, placements, resolution
 from tracer.instrument.folder_facts import folder_of, tell_checkpoint
-from tracer.instrument.reads import Load
+from tracer.instrument.load_notes import Load
 from tracer.rows import shape_text
 
 

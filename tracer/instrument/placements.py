@@ -10,8 +10,9 @@ import weakref
 from collections.abc import Iterator
 from typing import Any, Final, NamedTuple
 
+from tracer.formats.entries import dtype_name
 from tracer.instrument import measure, shard_facts
-from tracer.instrument.reads import STORED_DTYPES, Inner, Load, ParamTimes, Plan
+from tracer.instrument.load_notes import Inner, Load, ParamTimes, Plan
 from tracer.rows import shape_text
 
 
@@ -247,7 +248,7 @@ def _stored_dtype(load: Load, keys: list[str]) -> str | None:
         header = load.headers.get(load.file_of.get(key, ""))
         if header is not None:
             entry = header.tensors[key]
-            return STORED_DTYPES.get(entry.dtype, entry.dtype)
+            return dtype_name(entry.dtype)
         if key in load.given:
             return load.given[key][1]
     return None

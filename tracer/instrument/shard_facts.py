@@ -11,7 +11,7 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
-from tracer.instrument.reads import Load
+from tracer.instrument.load_notes import Load
 from tracer.instrument.shard_reads import Shards
 
 

@@ -14,8 +14,9 @@ import threading
 from typing import Any
 
 from tracer.instrument import measure, shard_rows
+from tracer.instrument.load_notes import BATCH, Load, Seen, told
 from tracer.instrument.memory import resident_now
-from tracer.instrument.reads import BATCH, Load, Seen, faults_since, told
+from tracer.instrument.reads import faults_since
 
 
 @dataclasses.dataclass(slots=True)

@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from tracer.instrument import (
+    checkpoint_files,
     load_facts,
     loading,
     measure,
@@ -25,7 +26,7 @@ from tracer.instrument import (
     shard_reads,
     shard_rows,
 )
-from tracer.instrument.reads import JOBS, Load, Plan
+from tracer.instrument.load_notes import JOBS, Load, Plan
 from tracer.instrument.shard_reads import Shard, Shards, TimedFile
 from tracer.instrument.stages import Call, Observer, open_span
 from tracer.instrument.writes import watched_writes
@@ -95,7 +96,7 @@ def weights(state: ThreadState, call: Call) -> Observer:
     if load is not None:
         with state.own_work("headers of the checkpoint"):
             load_facts.write_meta(load)
-            loading.read_headers(load, files)
+            checkpoint_files.read_headers(load, files)
     span = open_span(state, call)
     if load is not None:
         load.weights_seq = span.seq
@@ -219,7 +220,7 @@ def shard_file(state: ThreadState, call: Call) -> Observer:
 
 def opened_file(state: ThreadState, call: Call) -> Observer:
     """`safe_open`: for a look at the header, or for the tensors, whose reads are then timed."""
-    outcome = yield from loading.opened_file(state, call)
+    outcome = yield from checkpoint_files.opened_file(state, call)
     shard = shard_reads.current(state.load)
     if shard is not None and not shard.is_cut and outcome.error is None:
         outcome.result = TimedFile(outcome.result, shard)

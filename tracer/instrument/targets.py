@@ -308,8 +308,8 @@ TARGETS: Final[tuple[Target, ...]] = (
     _load_stage("caching_allocator_warmup", "place", None),
     _method("_load_pretrained_model", "tensor_load", since=FIVE),
     # Weights: headers first, then lazy reads in worker threads, converted and set by this thread.
-    Target(_MODELING, "safe_open", "loading.opened_file", "metadata", since=FIVE),
-    Target(_MODELING, "load_state_dict", "loading.opened_file", "metadata"),
+    Target(_MODELING, "safe_open", "checkpoint_files.opened_file", "metadata", since=FIVE),
+    Target(_MODELING, "load_state_dict", "checkpoint_files.opened_file", "metadata"),
     Target(
         _MODELING,
         "convert_and_load_state_dict_in_model",
