@@ -12,7 +12,8 @@ from typing import Any
 
 from tracer import checkpoint
 from tracer.errors import CheckpointError
-from tracer.instrument import measure
+from tracer.formats import gguf
+from tracer.instrument import gguf_names, measure
 from tracer.instrument.load_notes import Load
 from tracer.instrument.stages import Arguments, Call, Outcome, open_span
 from tracer.recorder import Recorder
@@ -65,23 +66,27 @@ def note_unseen_access(load: Load) -> None:
 
 
 def read_headers(load: Load, files: Iterable[str]) -> None:
-    """Headers of safetensors files, for shapes, places and fates of what is in them."""
+    """Headers of files that have one, for shapes, places and fates of what is in them."""
     for path in files:
-        if not path.endswith(".safetensors"):
+        is_gguf = path.endswith(".gguf")
+        if not is_gguf and not path.endswith(".safetensors"):
             continue
         try:
-            header = checkpoint.read_header(path)
+            header = gguf.read_header(path) if is_gguf else checkpoint.read_header(path)
         except CheckpointError as error:
             load.state.recorder.fault(Path(path).name, str(error))
             continue
         load.headers[path] = header
+        if is_gguf:
+            gguf_names.match(load, header)
         # A name in two files: the later file wins, as in the library's dict.update.
         load.file_of.update(dict.fromkeys(header.tensors, path))
 
 
 def note_given(load: Load, state_dict: dict[str, Any]) -> None:
     """Shapes of tensors that came whole, out of a `.bin` or from the user: no header has them."""
-    for key, tensor in state_dict.items():
+    for name, tensor in state_dict.items():
+        key = gguf_names.in_file(load, name)[0]
         if load.file_of.get(key) not in load.headers and hasattr(tensor, "element_size"):
             dtype = measure.dtype_name(tensor.dtype)
             load.given[key] = (measure.shape_of(tensor), dtype, measure.size_of(tensor))

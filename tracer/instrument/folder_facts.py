@@ -15,7 +15,7 @@ from typing import Any
 from tracer import checkpoint, machine, problems
 from tracer.errors import CheckpointError
 from tracer.formats.entries import dtype_name
-from tracer.instrument import shard_facts
+from tracer.instrument import gguf_names, shard_facts
 from tracer.instrument.load_notes import IN_ITS_FILE, Load
 from tracer.problems import Problem
 from tracer.recorder import Recorder
@@ -241,6 +241,8 @@ def _unopened(folder: str, survey: Survey) -> dict[str, checkpoint.Header]:
 def _fate(load: Load, key: str, path: str) -> tuple[str, str]:
     if path not in load.headers:
         return "skipped", "the load failed before it came to this tensor"
+    if load.gguf_names and gguf_names.target_of(load.gguf_names, key) is None:
+        return "skipped", gguf_names.NO_PLACE
     if load.shards is not None:
         return shard_facts.fate(load, load.shards, key, path)
     plan = load.plans.get(key)

@@ -96,9 +96,15 @@ class Load:
     budget: dict[str, Any] | None = None
     parts: dict[str, list[str]] = dataclasses.field(default_factory=dict)
     """Parameters that one conversion made, by the one that it was planned for."""
+    gguf_names: dict[str, str] = dataclasses.field(default_factory=dict)
+    """Tensors of a GGUF file, to the names under which the library unpacks them."""
+    packed: dict[str, list[str]] = dataclasses.field(default_factory=dict)
+    """What GGUF's reader of the library made, to the tensors of the file that went into it."""
     offloaded: dict[str, str] = dataclasses.field(default_factory=dict)
     replaced: dict[str, str] = dataclasses.field(default_factory=dict)
     inner: list[Inner] = dataclasses.field(default_factory=list)
+    cast: dict[str, tuple[int, int]] = dataclasses.field(default_factory=dict)
+    """With `values`: new infinities and new zeros of each source that was cast."""
     last_sample_ns: int = 0
     samples: list[dict[str, Any]] = dataclasses.field(default_factory=list)
     last_wait: tuple[int, int] = (-1, -1)

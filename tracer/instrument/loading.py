@@ -14,6 +14,7 @@ from typing import Any
 from tracer.instrument import (
     checkpoint_files,
     folder_facts,
+    gguf_names,
     load_facts,
     measure,
     memory,
@@ -191,7 +192,7 @@ def weights(state: ThreadState, call: Call) -> Observer:
             checkpoint_files.read_headers(load, load.files)
             checkpoint_files.note_given(load, state_dict)
             for key, tensor in state_dict.items():
-                load.keys[id(tensor)] = key
+                load.keys[id(tensor)] = gguf_names.in_file(load, key)[0]
                 JOBS[id(tensor)] = load
     span = open_span(state, call, "weights read and placed")
     if load is not None:

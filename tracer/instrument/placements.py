@@ -11,7 +11,7 @@ from collections.abc import Iterator
 from typing import Any, Final, NamedTuple
 
 from tracer.formats.entries import dtype_name
-from tracer.instrument import measure, shard_facts
+from tracer.instrument import extremes, measure, shard_facts
 from tracer.instrument.load_notes import Inner, Load, ParamTimes, Plan
 from tracer.rows import shape_text
 
@@ -181,6 +181,7 @@ def _row(
     plan = load.plans.get(keys[0]) if keys else None
     times = load.times.get(name, _NO_TIMES)
     stored, live = _stored_dtype(load, keys), measure.dtype_name(tensor.dtype)
+    infinities, zeros = extremes.of(load, keys) if load.cast else (None, None)
     shape, expected = tuple(tensor.shape), load.expected.get(name)
     return {
         "param": name,
@@ -201,6 +202,8 @@ def _row(
         "wait_ns": times.wait_ns,
         "convert_ns": times.convert_ns,
         "place_ns": times.place_ns,
+        "new_infinities": infinities,
+        "new_zeros": zeros,
         "verified": "not compared",
     }
 

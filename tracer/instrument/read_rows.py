@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Iterator
 from typing import Any, Final, NamedTuple
 
 from tracer.formats.entries import dtype_name
@@ -10,11 +11,17 @@ from tracer.instrument import measure
 from tracer.instrument.load_notes import IN_ITS_FILE, Load, Plan
 from tracer.instrument.memory import write_samples
 from tracer.rows import Encoded, shape_text
+from tracer.spans import uncollected
 
 
 def write(load: Load, is_over: bool) -> None:
     """Turn reads into rows of `tensor_loads`: those that were set, and in the end all of them."""
     write_samples(load)
+    with uncollected():
+        _write(load, is_over)
+
+
+def _write(load: Load, is_over: bool) -> None:
     reads, load.reads = load.reads, []
     load.placed_since = 0
     ready = []
@@ -25,6 +32,7 @@ def write(load: Load, is_over: bool) -> None:
         if is_over or placed:
             is_left = all(load.offloaded.get(target) == IN_ITS_FILE for target in placed)
             ready.append((one, plan, is_left))
+            ready.extend((other, plan, is_left) for other in _merged(load, one))
         else:
             load.reads.append(one)
     cells = [_read_cells(load, *each) for each in ready]
@@ -40,6 +48,14 @@ def write(load: Load, is_over: bool) -> None:
         stack=load.read_stack,
         **columns,
     )
+
+
+def _merged(load: Load, one: tuple[Any, ...]) -> Iterator[tuple[Any, ...]]:
+    """Of a source that several tensors of a GGUF file were merged into: the others, at no time."""
+    key, start = one[1], one[2]
+    for keys in load.packed.values() if load.packed else ():
+        for other in keys[1:] if keys[0] == key else ():
+            yield load.state.recorder.next_seq(), other, start, start, start, 0, *one[6:]
 
 
 _READ_COLUMNS: Final = (

@@ -15,7 +15,7 @@ import threading
 from collections.abc import Callable
 from typing import Any
 
-from tracer.instrument import measure, read_rows
+from tracer.instrument import extremes, gguf_names, measure, read_rows
 from tracer.instrument.load_notes import (
     BATCH,
     IN_ITS_FILE,
@@ -34,16 +34,23 @@ from tracer.instrument.stages import Outcome
 class _TimedSlice:
     """Stands in for a slice inside `_materialize_copy`: notes when the bytes were there."""
 
-    __slots__ = ("_clock", "_inner", "read_at")
+    __slots__ = ("_clock", "_inner", "_load", "_wanted", "before", "own_ns", "read_at")
 
-    def __init__(self, inner: Any, clock: Any) -> None:
+    def __init__(self, inner: Any, load: Load, wanted: Any) -> None:
         self._inner = inner
-        self._clock = clock
-        self.read_at = 0
+        self._load = load
+        self._wanted = wanted
+        self._clock = load.state.recorder.clock
+        self.before: extremes.Extremes | None = None
+        self.own_ns = self.read_at = 0
 
     def __getitem__(self, index: Any) -> Any:
         tensor = self._inner[index]
         self.read_at = self._clock()
+        if self._wanted is not None:
+            with self._load.state.recorder.guard("values before a cast"):
+                self.before = extremes.before_cast(self._load, tensor, self._wanted)
+            self.own_ns = self._clock() - self.read_at
         return tensor
 
     def __getattr__(self, name: str) -> Any:
@@ -68,7 +75,8 @@ def read(name: str) -> Wrap:
             if load is None or not load.state.recorder.is_live:
                 return original(*args, **kwargs)
             load.state.recorder.targets_seen[name] += 1
-            one = _Read(load, args[0])
+            wanted = args[2] if len(args) > 2 else kwargs.get("dtype")
+            one = _Read(load, args[0], wanted)
             try:
                 result = original(one.timed, *args[1:], **kwargs)
             except BaseException as error:
@@ -87,11 +95,11 @@ class _Read:
 
     __slots__ = ("faults", "load", "seq", "source", "start", "timed")
 
-    def __init__(self, load: Load, source: Any) -> None:
+    def __init__(self, load: Load, source: Any, wanted: Any) -> None:
         recorder = load.state.recorder
         self.load = load
         self.source = source
-        self.timed = _TimedSlice(source, recorder.clock)
+        self.timed = _TimedSlice(source, load, wanted if recorder.options.values else None)
         self.faults = measure.thread_faults()
         self.seq = recorder.next_seq()
         self.start = recorder.clock()
@@ -105,8 +113,10 @@ class _Read:
     ) -> None:
         """Note the numbers of a read that has ended."""
         load, recorder = self.load, self.load.state.recorder
-        end = recorder.clock()
+        end = recorder.clock() - self.timed.own_ns
         try:
+            if tensor is not None:
+                extremes.after_cast(load, load.keys[id(self.source)], self.timed.before, tensor)
             if load.read_source is None:
                 load.read_source = recorder.places.source(function)
                 load.read_stack = recorder.places.stack(sys._getframe())
@@ -147,7 +157,11 @@ def planned(load: Load, seen: Seen) -> None:
     steps = getattr(transform, "operations", None)
     operations = [_described(step) for step in steps] if steps else []
     rule = type(transform).__name__
-    load.plans[key] = Plan(param, pattern if pattern != key else None, rule, operations)
+    made = Plan(param, pattern if pattern != key else None, rule, operations)
+    if load.packed:
+        gguf_names.plan(load, key, made)
+    else:
+        load.plans[key] = made
 
 
 def _described(step: Any) -> str:

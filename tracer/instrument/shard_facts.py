@@ -37,6 +37,9 @@ def fate(load: Load, shards: Shards, key: str, path: str) -> tuple[str, str]:
         return lost, f"set as {plan.param}, then tied to {shards.tied[plan.param]}"
     if plan.param not in load.placed:
         return lost, f"meant for {plan.param}, which was never set"
+    if plan.operations:
+        targets = load.targets_of(plan.param)
+        return "converted", f"{', '.join(plan.operations)} into {', '.join(targets)}"
     return "loaded", f"set as {plan.param}"
 
 

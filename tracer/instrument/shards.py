@@ -16,6 +16,7 @@ from typing import Any
 
 from tracer.instrument import (
     checkpoint_files,
+    gguf_names,
     load_facts,
     loading,
     measure,
@@ -127,15 +128,16 @@ def renamed(state: ThreadState, call: Call) -> Observer:
     load = state.load
     if load is not None and load.shards is not None and outcome.error is None:
         names: Mapping[str, str] = outcome.result
-        load.shards.asked = frozenset(call.argument(1, "checkpoint_keys"))
+        asked = call.argument(1, "checkpoint_keys")
+        load.shards.asked = frozenset(one for key in asked for one in gguf_names.in_file(load, key))
         patterns = tuple(call.argument(2, "key_mapping") or ())
         prefixed = bool(call.argument(3, "loading_base_model_from_task_state_dict"))
         prefixed |= bool(call.argument(4, "loading_task_model_from_base_state_dict"))
         held = Counter(key for header in load.headers.values() for key in header.tensors)
         for key, param in names.items():
-            load.shards.key_of[param] = key
+            load.shards.key_of[param] = gguf_names.in_file(load, key)[0]
             if param in load.expected:
-                load.plans[key] = _plan(key, param, patterns, prefixed)
+                gguf_names.plan(load, key, _plan(key, param, patterns, prefixed))
                 if held[key] > 1:
                     load.shards.undecided.add(param)
     state.close(span, outcome.status)

@@ -366,6 +366,12 @@ TARGETS: Final[tuple[Target, ...]] = (
     _part("transformers.configuration_utils", "load_gguf_checkpoint", "metadata", None, FIVE),
     _part("transformers.tokenization_utils_fast", "load_gguf_checkpoint", "metadata", None, FIVE),
     _part(f"{_AUTO}.tokenization_auto", "load_gguf_checkpoint", "metadata", None, FIVE),
+    Target(
+        "transformers.modeling_gguf_pytorch_utils",
+        "get_gguf_hf_weights_map",
+        "gguf_names.mapped",
+        is_lean=True,
+    ),
     _part("transformers.quantizers.quantizer_gguf:GgufHfQuantizer", "read_header", "metadata"),
     _part("transformers.quantizers.quantizer_gguf:GgufHfQuantizer", "get_state_dict", "convert"),
     # After the files: what they did not hold, ties, offload hooks, generation settings.
