@@ -64,7 +64,11 @@ def check_placements(source: Source) -> Iterator[Finding]:
     placed = source.finished("placements")
     built = {*tuples(source.finished("meta_params"), *key)}
     models = {name[:2] for name in built}
-    names = [name for name in tuples(placed, *key) if name[:2] in models]
+    names = [
+        name if name in built else (*name[:2], _as_built(name[2]))
+        for name in tuples(placed, *key)
+        if name[:2] in models
+    ]
     twice = {name for name, times in Counter(names).items() if times > 1}
     bad = sorted(built.symmetric_difference(names) | twice)
     expected = "every parameter and buffer of a model as built has one placement, and no other has"
@@ -79,6 +83,11 @@ def check_placements(source: Source) -> Iterator[Finding]:
         found = counted(len(placed), "placed", len(bad), value)
         params = [f"{model}: {param}" for model, param in bad]
         yield Finding(check, f"no {column} is {value}", found, params, len(placed))
+
+
+def _as_built(param: str) -> str:
+    """The name that a parameter had before an adapter was wrapped round its module."""
+    return param.replace(".base_layer.", ".")
 
 
 def check_files(source: Source) -> Iterator[Finding]:

@@ -13,6 +13,7 @@ from typing import Any
 from tracer.instrument import conversion, differences, fresh, mixups, ties
 from tracer.instrument.conversion import Group
 from tracer.instrument.numbering import Numbered
+from tracer.instrument.placements import without_adapter
 from tracer.instrument.sources import Sources, with_bar
 from tracer.instrument.verdicts import (
     DIFFERENT,
@@ -21,7 +22,6 @@ from tracer.instrument.verdicts import (
     NOT_COMPARED,
     Verdict,
     Verdicts,
-    without_adapter,
 )
 
 

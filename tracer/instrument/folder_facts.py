@@ -8,11 +8,12 @@ from __future__ import annotations
 
 import dataclasses
 import os
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
 from tracer import checkpoint, machine, problems
+from tracer.checkpoint import FolderFile
 from tracer.errors import CheckpointError
 from tracer.formats.entries import dtype_name
 from tracer.instrument import gguf_names, shard_facts
@@ -129,8 +130,8 @@ def _tell_files(
     causes = {} if survey is None else problems.causes(survey.problems)
     told = {os.path.basename(path) for path in headers}
     files = checkpoint.list_files(folder)
-    for file in files:
-        path = os.path.realpath(Path(folder) / file.path)
+    for place, file in [*((folder, one) for one in files), *_elsewhere(load, folder, files)]:
+        path = os.path.realpath(Path(place) / file.path)
         own = known.get(path)
         header = survey.headers.get(file.path, own) if survey is not None else own
         is_looked_at = own is not None or file.path in told
@@ -168,6 +169,18 @@ def _tell_files(
                 why_not=causes[path].sentence,
                 filesystem=filesystem,
             )
+
+
+def _elsewhere(
+    load: Load, folder: str, files: list[FolderFile]
+) -> Iterator[tuple[str, FolderFile]]:
+    """Weight files of other folders, as of an adapter, whose names the model's own has not."""
+    listed = {file.path for file in files}
+    for path in load.files:
+        place, name = os.path.split(path)
+        if place != folder and name not in listed:
+            listed.add(name)
+            yield from ((place, one) for one in checkpoint.list_files(place) if one.path == name)
 
 
 def _format(path: str) -> str:

@@ -188,6 +188,8 @@ def weights(state: ThreadState, call: Call) -> Observer:
     if load is not None:
         with state.own_work("headers of the checkpoint"):
             load_facts.write_meta(load)
+            if load.weights_seq >= 0:  # an adapter's weights come after those of its base
+                read_rows.write(load, is_over=True)
             checkpoint_files.note_unseen_access(load)
             checkpoint_files.read_headers(load, load.files)
             checkpoint_files.note_given(load, state_dict)
@@ -200,7 +202,7 @@ def weights(state: ThreadState, call: Call) -> Observer:
     outcome = yield None
     if load is not None and outcome.error is None:
         info = outcome.result[0]
-        load.mismatched = {entry[0] for entry in info.mismatched_keys}
+        load.mismatched |= {entry[0] for entry in info.mismatched_keys}
     totals = load.times.values() if load is not None else ()
     state.close(
         span,

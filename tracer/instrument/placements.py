@@ -62,6 +62,11 @@ def _modules(model: Any) -> Iterator[tuple[str, Any]]:
         waiting.extend(reversed(children))
 
 
+def without_adapter(name: str) -> str:
+    """The name that a parameter had before an adapter was wrapped round its module."""
+    return name.replace(".base_layer.", ".")
+
+
 def write(load: Load) -> None:
     """Write `placements`, after a verification where one was asked for."""
     rows, load.placement_rows = load.placement_rows, []
@@ -79,11 +84,14 @@ def describe(load: Load, model: Any, named: list[Named]) -> None:
             sources.setdefault(target, []).append(key)
     tied = tied_names(load, named)
     inner = {id(one.tensor()): one for one in load.inner if one.tensor() is not None}
-    for each in named:
-        name = each.name
-        if id(each.tensor) in inner:
-            load.placement_rows.append(_row_of_inner(load, each, inner[id(each.tensor)]))
+    for live in named:
+        if id(live.tensor) in inner:
+            load.placement_rows.append(_row_of_inner(load, live, inner[id(live.tensor)]))
             continue
+        # What an adapter was wrapped round was set under the name that it was built with.
+        is_built = live.name in load.expected
+        each = live if is_built else live._replace(name=without_adapter(live.name))
+        name = each.name
         keys = sources.get(name, [])
         if load.shards is None:
             origin, because = _origin(load, each, tied)
@@ -98,7 +106,8 @@ def describe(load: Load, model: Any, named: list[Named]) -> None:
             because = f"{_misfit(load, each, keys)}; {because.removeprefix('in no file; ')}"
         keys = keys if origin in {"checkpoint", "converted"} else []
         given = keys or ([tied[name]] if origin == "tied" else [])
-        load.placement_rows.append(_row(load, each, keys, origin, because, given))
+        row = _row(load, each, keys, origin, because, given) | {"param": live.name}
+        load.placement_rows.append(row)
 
 
 def _converted(load: Load, name: str, keys: list[str], because: str) -> str:

@@ -122,7 +122,8 @@ def checkpoint_files(state: ThreadState, call: Call) -> Observer:
         files = [os.fspath(path) for path in outcome.result[0] or ()]
         summary = {"files": [Path(path).name for path in files]}
         if load is not None:
-            load.files = files
+            # An adapter's files are asked for once the base has its weights.
+            load.files += [path for path in files if path not in load.files]
         if files and load is not None and load.asked is not None:
             summary |= _told(state.recorder, load.asked, str(Path(files[0]).parent))
     state.close(span, outcome.status, summary=summary)

@@ -656,6 +656,8 @@ CLASS_RENAMINGS: Final = "_checkpoint_conversion_mapping"
 RENAMED_CLASSES: Final = "VLMS"
 """Name in modeling_utils (4.57): of which classes the loader looks at these patterns."""
 
+ADAPTER_MARK: Final = "_hf_peft_config_loaded"
+"""Of a model, where an adapter was loaded into it."""
 HOOK_OF_MODULE: Final = "_hf_hook"
 """Attribute under which accelerate keeps what moves a module's weights (accelerate/hooks.py)."""
 
