@@ -7,8 +7,10 @@ these are shown by tests of their own: decorators and stops of a debugger in `te
 """
 
 import json
+from contextlib import nullcontext
 from types import SimpleNamespace
 
+import pandas as pd
 import pytest
 import torch
 from safetensors.torch import load_file
@@ -65,7 +67,9 @@ def told(tmp_path_factory):
     with tracer.record(strict=True, detail="modules") as on_meta:
         with torch.device("meta"):
             empty = LlamaForCausalLM(LlamaConfig(**CONFIG))
-        empty(input_ids=torch.ones(1, 5, dtype=torch.long, device="meta"))
+        ids = torch.ones(1, 5, dtype=torch.long, device="meta")
+        with nullcontext() if IS_FIVE else pytest.raises(RuntimeError):
+            empty(input_ids=ids)
     with tracer.record(strict=True) as tokenizer:
         AutoTokenizer.from_pretrained(checkpoint_folder(), use_fast=True)
     return SimpleNamespace(
@@ -91,6 +95,10 @@ def _origins(trace):
 def _model(trace):
     (row,) = trace["models"].itertuples()
     return row
+
+
+def _known(cell):
+    return None if pd.isna(cell) else cell
 
 
 def _is_meta(trace):
@@ -141,9 +149,9 @@ CLAIMS = {
          "LlamaForCausalLM"),
     17: ("one file is built on meta as well as shards are",
          lambda t: (_is_meta(t.one), _is_meta(t.shards)), (True, True)),
-    20: ("a forward on meta runs, without values", lambda t: (
+    20: ("a forward on meta goes through the modules, without values", lambda t: (
         t.meta["calls"]["status"].tolist(), set(t.meta["modules"]["device"].dropna())),
-        (["ok"], {"meta"})),
+        (["ok" if IS_FIVE else "error"], {"meta"})),
     27: ("a slice is no read: without a cast nothing is read at all",
          lambda t: set(t.one["tensor_loads"]["mapped"]), {True}),
     29: ("a header's shape is not the model's: only the two together prove something",
@@ -168,7 +176,7 @@ CLAIMS = {
     92: ("a loaded model is in evaluation mode already",
          lambda t: bool(_model(t.one).training), False),
     93: ("on a CPU alone `hf_device_map` is missing since generation 5", lambda t: (
-        _model(t.auto).device_map, set(t.auto["placements"]["device"])),
+        _known(_model(t.auto).device_map), set(t.auto["placements"]["device"])),
         (None if IS_FIVE else '{"": "cpu"}', {"cpu"})),
 }  # fmt: skip
 
@@ -176,5 +184,4 @@ CLAIMS = {
 @pytest.mark.parametrize("number", CLAIMS)
 def test_a_trace_shows_what_is_so(told, number):
     _, seen, expected = CLAIMS[number]
-    found = seen(told)
-    assert (None if found is None else found) == expected
+    assert seen(told) == expected

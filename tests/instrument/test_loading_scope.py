@@ -13,6 +13,7 @@ import pytest
 import torch
 import transformers
 from instrument.gguf_files import write_llama
+from safetensors import SafetensorError
 from safetensors.torch import load_file
 from transformers import (
     AutoConfig,
@@ -388,6 +389,37 @@ def test_a_model_out_of_the_hubs_cache(llama, tmp_path, by):
             "path": "a local path into the hub's cache",
         }[by]
     )
+
+
+@pytest.mark.parametrize("fault", ["cut", "absent"])
+def test_a_broken_snapshot_of_the_hubs_cache_names_file_and_bytes(llama, tmp_path, fault):
+    snapshot = _as_snapshot(llama, tmp_path / "hub")
+    path = snapshot / "model.safetensors"
+    size = path.stat().st_size
+    if fault == "cut":
+        path.write_bytes(path.read_bytes()[:-100])
+    else:
+        held = load_file(path)
+        path.unlink()
+        index = {
+            "metadata": {},
+            "weight_map": dict.fromkeys(held, "model-00001-of-00001.safetensors"),
+        }
+        (snapshot / "model.safetensors.index.json").write_text(json.dumps(index), "utf-8")
+    with (
+        tracer.record(strict=True) as recording,
+        pytest.raises((OSError, SafetensorError)) as raised,
+    ):
+        AutoModelForCausalLM.from_pretrained("org/toy", cache_dir=tmp_path / "hub")
+    assert not isinstance(raised.value, tracer.TracerError)
+    faults = " ".join(recording.trace["faults"]["reason"])
+    files = recording.trace["files"].set_index("path")
+    if fault == "cut":
+        assert "100 bytes" in faults
+        assert files.loc["model.safetensors", "expected_bytes"] == size
+    else:
+        assert "model-00001-of-00001.safetensors" in faults
+        assert not files.loc["model-00001-of-00001.safetensors", "read"]
 
 
 def _first_span(trace):

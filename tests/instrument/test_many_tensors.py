@@ -44,7 +44,7 @@ def load():
 
 def test_rows_of_waiting_reads_are_not_looked_for_again_and_again(load):
     class Info:
-        mismatched_keys = unexpected_keys = ()
+        mismatched_keys = unexpected_keys = missing_keys = ()
 
     note = placed("place")(lambda *args, **kwargs: None, lambda: True)
     for index in range(MANY):

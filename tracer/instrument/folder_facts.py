@@ -30,9 +30,18 @@ def folder_of(load: Load) -> str | None:
     """The local folder that a load takes its files from; None where there is none."""
     if load.files:
         return str(Path(load.files[0]).parent)
-    if not load.asked or not os.path.isdir(load.asked):
-        return None
-    return os.path.join(load.asked, load.arguments.get("subfolder") or "")
+    folder = _local_folder(load.state.recorder, load.asked)
+    if folder is None or folder != load.asked:  # what was found lies in the subfolder already
+        return folder
+    return os.path.join(folder, load.arguments.get("subfolder") or "")
+
+
+def _local_folder(recorder: Recorder, asked: str | None) -> str | None:
+    """The folder that was asked for, or where the files of an id were found so far."""
+    if asked and os.path.isdir(asked):
+        return asked
+    folders: dict[str | None, str] = recorder.notes.get("folders", {})
+    return folders.get(asked)
 
 
 def tell_checkpoint(load: Load, has_failed: bool = True) -> None:
@@ -90,10 +99,11 @@ def tell_broken(recorder: Recorder, asked: Any, with_weights: bool) -> None:
 
     The same words are said once, so a model that failed inside the call adds nothing here.
     """
-    if asked is None or not os.path.isdir(asked):
+    folder = None if asked is None else _local_folder(recorder, os.fspath(asked))
+    if folder is None:
         return
     with recorder.guard("folder that could not be loaded"):
-        survey = survey_folder(asked)
+        survey = survey_folder(folder)
         beside = {file.path for file in survey.files if file.kind not in {"weights", "index"}}
         own = [one for one in survey.problems if one.file in beside or one.kind == "no_config"]
         tell_problems(

@@ -227,10 +227,12 @@ def _origin(load: Load, each: Named, tied: dict[str, str]) -> tuple[str, str]:
         return "tied", "the same storage as its source"
     if name in load.offloaded:
         return "checkpoint", load.offloaded[name]
+    if tensor.device.type == "meta" and _residence(each.module, tensor) == "meta":
+        return "unwritten", "still on meta when the load ended"
     if name in load.placed and name not in load.mismatched:
         return "checkpoint", load.set_from + _apart(load, name, tied)
     if tensor.device.type == "meta":
-        return "unwritten", "still on meta when the load ended"
+        return "unwritten", "offloaded, but its values came out of no file"
     before = load.before_fill.get(name)
     if before is None:
         return "unknown", "made outside the steps that the lab watches"

@@ -203,6 +203,7 @@ def placed(load: Load, seen: Seen) -> None:
     info = seen.argument(3, "loading_info")
     odd = info.mismatched_keys
     is_strange = param in info.unexpected_keys  # the module has no such parameter: nothing was set
+    is_strange |= param in info.missing_keys  # set ones are taken off that list
     if not is_strange and (not odd or all(entry[0] != param for entry in odd)):
         load.placed.add(param)
     load.placed_since += 1

@@ -108,6 +108,8 @@ def resolved_files(state: ThreadState, call: Call) -> Observer:
     recorder = state.recorder
     if found:
         asked = os.fspath(call.argument(0, "path_or_repo_id"))
+        folders: dict[str, str] = recorder.notes.setdefault("folders", {})
+        folders[asked] = str(Path(found[0]).parent)
         summary |= _told(recorder, asked, str(Path(found[0]).parent))
     state.close(span, outcome.status, summary=summary)
     recorder.notes.setdefault("resolved", set()).update(os.path.realpath(path) for path in found)
