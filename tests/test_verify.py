@@ -57,6 +57,14 @@ def test_what_is_wrong_is_named_with_its_parameter(model, folder):
     assert weight.startswith("transformer.h.0.mlp.c_fc.weight: differs from its source in 1 of ")
 
 
+def test_a_parametrized_weight_is_not_compared_and_no_alarm(model, folder):
+    torch.nn.utils.parametrizations.weight_norm(model.transformer.h[0].mlp.c_fc)
+    found = tracer.audit_model(model, folder).set_index("check")
+    assert "broken" not in set(found["verdict"])
+    told = found.loc["4 parameters = sources", "found"]
+    assert "transformer.h.0.mlp.c_fc.weight is computed from it" in told
+
+
 @pytest.mark.parametrize("name", ["", "model.safetensors.index.json"])
 def test_a_folder_or_its_index_is_taken(model, folder, name):
     assert "broken" not in set(tracer.audit_model(model, str(folder / name))["verdict"])

@@ -12,6 +12,8 @@ from pathlib import Path
 import pytest
 import torch
 import transformers
+from instrument.gguf_files import write_llama
+from safetensors import SafetensorError
 from safetensors.torch import load_file
 from transformers import (
     AutoConfig,
@@ -153,7 +155,8 @@ def test_what_lies_beside_the_weights_is_told_with_its_reason(llama, tmp_path):
     shutil.copytree(llama, folder)
     torch.save({}, folder / "pytorch_model.bin")
     (folder / "README.md").write_text("read me", "utf-8")
-    _write_gguf(pytest.importorskip("gguf"), folder / "toy.gguf")
+    pytest.importorskip("gguf")
+    write_llama(folder / "toy.gguf")
     (folder / "onnx").mkdir()
     shutil.copy(llama / "model.safetensors", folder / "onnx")
     _, trace = _record(lambda: AutoModelForCausalLM.from_pretrained(folder))
@@ -388,6 +391,37 @@ def test_a_model_out_of_the_hubs_cache(llama, tmp_path, by):
     )
 
 
+@pytest.mark.parametrize("fault", ["cut", "absent"])
+def test_a_broken_snapshot_of_the_hubs_cache_names_file_and_bytes(llama, tmp_path, fault):
+    snapshot = _as_snapshot(llama, tmp_path / "hub")
+    path = snapshot / "model.safetensors"
+    size = path.stat().st_size
+    if fault == "cut":
+        path.write_bytes(path.read_bytes()[:-100])
+    else:
+        held = load_file(path)
+        path.unlink()
+        index = {
+            "metadata": {},
+            "weight_map": dict.fromkeys(held, "model-00001-of-00001.safetensors"),
+        }
+        (snapshot / "model.safetensors.index.json").write_text(json.dumps(index), "utf-8")
+    with (
+        tracer.record(strict=True) as recording,
+        pytest.raises((OSError, SafetensorError)) as raised,
+    ):
+        AutoModelForCausalLM.from_pretrained("org/toy", cache_dir=tmp_path / "hub")
+    assert not isinstance(raised.value, tracer.TracerError)
+    faults = " ".join(recording.trace["faults"]["reason"])
+    files = recording.trace["files"].set_index("path")
+    if fault == "cut":
+        assert "100 bytes" in faults
+        assert files.loc["model.safetensors", "expected_bytes"] == size
+    else:
+        assert "model-00001-of-00001.safetensors" in faults
+        assert not files.loc["model-00001-of-00001.safetensors", "read"]
+
+
 def _first_span(trace):
     """What the first stage of the model's load says."""
     spans = trace["spans"][trace["spans"]["call"].isin(trace["models"]["call"])]
@@ -512,58 +546,6 @@ def test_a_prefix_counts_whole_words_only(missing, unexpected, rule):
 
 def test_a_name_that_is_no_folder_has_an_unknown_origin():
     assert resolution.origin_of(None, "no/such", None).hub == "unknown"
-
-
-def test_gguf_is_told_file_and_all(tmp_path):
-    gguf = pytest.importorskip("gguf")
-    _write_gguf(gguf, tmp_path / "toy.gguf")
-    model, trace = _record(
-        lambda: AutoModelForCausalLM.from_pretrained(tmp_path, gguf_file="toy.gguf")
-    )
-    reads = trace["tensor_loads"]
-    assert set(reads["file"]) == {"toy.gguf"}
-    assert len(reads) == len(list(model.parameters()))
-    assert reads["size_bytes"].sum() == sum(one.nbytes for one in model.parameters())
-    assert not reads["mapped"].any()  # its tensors are copies
-    row = trace["files"].set_index("path").loc["toy.gguf"]
-    assert (row["read"], row["access"]) == (True, "mmap")
-    assert trace["settings"].set_index("setting").loc["gguf_file", "used"]
-    parameters = trace["placements"].query("kind == 'parameter'")
-    assert set(parameters["origin"]) == {"checkpoint"}
-
-
-def _write_gguf(gguf, path):
-    """A Llama of two layers as llama.cpp would write it."""
-    writer = gguf.GGUFWriter(str(path), "llama")
-    writer.add_name("toy")
-    writer.add_context_length(64)
-    writer.add_embedding_length(16)
-    writer.add_block_count(2)
-    writer.add_feed_forward_length(24)
-    writer.add_head_count(4)
-    writer.add_head_count_kv(2)
-    writer.add_layer_norm_rms_eps(1e-6)
-    writer.add_vocab_size(64)
-    writer.add_tokenizer_model("llama")
-    writer.add_token_list([f"t{number}".encode() for number in range(64)])
-    writer.add_token_scores([0.0] * 64)
-    writer.add_token_types([1] * 64)
-    shapes = {"token_embd": (64, 16), "output_norm": (16,), "output": (64, 16)}
-    for layer in range(2):
-        shapes |= {
-            f"blk.{layer}.{name}": shape
-            for name, shape in {
-                "attn_q": (16, 16), "attn_k": (8, 16), "attn_v": (8, 16), "attn_output": (16, 16),
-                "ffn_gate": (24, 16), "ffn_up": (24, 16), "ffn_down": (16, 24),
-                "attn_norm": (16,), "ffn_norm": (16,),
-            }.items()
-        }  # fmt: skip
-    for name, shape in shapes.items():
-        writer.add_tensor(f"{name}.weight", torch.randn(shape).numpy())
-    writer.write_header_to_file()
-    writer.write_kv_data_to_file()
-    writer.write_tensors_to_file()
-    writer.close()
 
 
 def test_several_models_keep_their_files_apart(llama, tmp_path):

@@ -7,7 +7,8 @@ import torch
 from transformers import AutoModelForCausalLM, LlamaConfig, LlamaForCausalLM
 
 import tracer
-from tracer.instrument.reads import BATCH, Load, Plan, placed
+from tracer.instrument.load_notes import BATCH, Load, Plan
+from tracer.instrument.reads import placed
 from tracer.journal import Journal
 from tracer.recorder import Options, Recorder
 
@@ -43,7 +44,7 @@ def load():
 
 def test_rows_of_waiting_reads_are_not_looked_for_again_and_again(load):
     class Info:
-        mismatched_keys = unexpected_keys = ()
+        mismatched_keys = unexpected_keys = missing_keys = ()
 
     note = placed("place")(lambda *args, **kwargs: None, lambda: True)
     for index in range(MANY):

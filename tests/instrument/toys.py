@@ -13,7 +13,7 @@ import torch
 from transformers.generation.utils import GenerationMixin
 
 from tracer.demo import draw_scene
-from tracer.instrument import patching, reads
+from tracer.instrument import load_notes, patching
 from tracer.instrument.installer import INSTALLER
 from tracer.instrument.targets import TARGETS
 from tracer.spans import ACTIVE
@@ -130,7 +130,7 @@ class World:
             mine, theirs = getattr(self, name), getattr(after, name)
             if mine != (theirs[: len(mine)] if name == "hooks" else theirs):
                 found.append(f"{name}: {mine} became {theirs}")
-        if ACTIVE or INSTALLER.recorders or INSTALLER.inside or reads.JOBS:
+        if ACTIVE or INSTALLER.recorders or INSTALLER.inside or load_notes.JOBS:
             found.append("the lab still holds recordings, threads or jobs")
         return found
 

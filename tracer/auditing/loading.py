@@ -6,6 +6,7 @@ here opens a checkpoint; it compares what was recorded of it.
 
 from __future__ import annotations
 
+import json
 from collections import Counter
 from collections.abc import Iterator
 from typing import Final
@@ -22,6 +23,7 @@ _SHARDED_READS: Final = (
     "core_model_loading._materialize_copy",
     "modeling_utils.shard_and_distribute_module",
 )
+_GGUF_ALIGNMENT: Final = 32  # of each tensor's bytes, unless general.alignment says otherwise
 _SIZE_OF_LENGTH: Final = 8  # a safetensors file begins with the length of its header
 
 
@@ -62,7 +64,11 @@ def check_placements(source: Source) -> Iterator[Finding]:
     placed = source.finished("placements")
     built = {*tuples(source.finished("meta_params"), *key)}
     models = {name[:2] for name in built}
-    names = [name for name in tuples(placed, *key) if name[:2] in models]
+    names = [
+        name if name in built else (*name[:2], _as_built(name[2]))
+        for name in tuples(placed, *key)
+        if name[:2] in models
+    ]
     twice = {name for name, times in Counter(names).items() if times > 1}
     bad = sorted(built.symmetric_difference(names) | twice)
     expected = "every parameter and buffer of a model as built has one placement, and no other has"
@@ -79,22 +85,32 @@ def check_placements(source: Source) -> Iterator[Finding]:
         yield Finding(check, f"no {column} is {value}", found, params, len(placed))
 
 
+def _as_built(param: str) -> str:
+    """The name that a parameter had before an adapter was wrapped round its module."""
+    return param.replace(".base_layer.", ".")
+
+
 def check_files(source: Source) -> Iterator[Finding]:
     """3: tensors fill their file to the byte; index and headers name the same tensors."""
     files = source.finished("files")
-    files = files[is_one_of(files["format"], "safetensors") & files["header_bytes"].notna()]
+    has_header = is_one_of(files["format"], "safetensors", "gguf") & files["header_bytes"].notna()
+    files = files[has_header]
     tensors = source.finished("checkpoint_tensors")
     groups = tensors.groupby(["rank", "model", "file"])["size_bytes"]
-    sums, counts = groups.sum().to_dict(), groups.size().to_dict()
+    sizes, counts = groups.agg(list).to_dict(), groups.size().to_dict()
     bad = []
-    columns = ("rank", "model", "path", "header_bytes", "size_bytes", "tensors")
-    for *key, header, size, named in tuples(files, *columns):
+    columns = ("rank", "model", "path", "format", "metadata", "header_bytes", "size_bytes")
+    for *key, form, metadata, header, size, named in tuples(files, *columns, "tensors"):
         place = tuple(key)
-        is_whole = sums.get(place, 0) + header + _SIZE_OF_LENGTH == size
+        own = sizes.get(place, [])
+        if form == "gguf":
+            is_whole = _fills_gguf(own, header, size, metadata)
+        else:
+            is_whole = sum(own) + header + _SIZE_OF_LENGTH == size
         if not is_whole or (pd.notna(named) and counts.get(place, 0) != named):
             bad.append(place[2])
-    expected = "tensor bytes + header + 8 = file size"
-    found = counted(len(files), "safetensors files", len(bad), "do not add up")
+    expected = "tensor bytes + header + 8 = file size (GGUF: each tensor padded, no 8)"
+    found = counted(len(files), "files with a header", len(bad), "do not add up")
     yield Finding("3 bytes of a file", expected, found, bad, len(files))
 
     indexed = tensors[tensors["in_index"].notna()]
@@ -109,6 +125,15 @@ def check_files(source: Source) -> Iterator[Finding]:
     expected = "index and headers name the same tensors"
     found = counted(len(indexed), "tensors beside an index", len(names), "in one of the two only")
     yield Finding("3 index = headers", expected, found, names, len(indexed))
+
+
+def _fills_gguf(sizes: list[int], header: int, size: int, metadata: str | None) -> bool:
+    """Whether tensors, each padded to the file's alignment, end where the file does."""
+    said = json.loads(metadata).get("general.alignment") if isinstance(metadata, str) else None
+    step = int(said or _GGUF_ALIGNMENT)
+    padded = header + sum(-(-one // step) * step for one in sizes)
+    last = -sizes[-1] % step if sizes else 0  # the last tensor's padding may be left out
+    return padded - last <= size <= padded
 
 
 def check_values(source: Source) -> Iterator[Finding]:

@@ -13,6 +13,7 @@ from typing import Any
 from tracer.instrument import conversion, differences, fresh, mixups, ties
 from tracer.instrument.conversion import Group
 from tracer.instrument.numbering import Numbered
+from tracer.instrument.placements import without_adapter
 from tracer.instrument.sources import Sources, with_bar
 from tracer.instrument.verdicts import (
     DIFFERENT,
@@ -21,7 +22,6 @@ from tracer.instrument.verdicts import (
     NOT_COMPARED,
     Verdict,
     Verdicts,
-    without_adapter,
 )
 
 
@@ -162,4 +162,8 @@ def _unsourced(verdicts: Verdicts, name: str, sources: Sources, no_class: str | 
         return no_class or "in no file, and the class built anew has no such buffer"
     if "lora_" in name:
         return "belongs to an adapter"
+    module, is_part, leaf = name.partition(".parametrizations.")
+    whole = f"{module}.{leaf.partition('.')[0]}"
+    if is_part and without_adapter(whole) in sources.names:
+        return f"{whole} is computed from it, by a parametrization that the files know nothing of"
     return IN_NO_FILE

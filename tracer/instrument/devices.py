@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from tracer.instrument.reads import Load
+from tracer.instrument.load_notes import Load
 from tracer.instrument.stages import Call, Observer, open_span
 from tracer.spans import ThreadState
 

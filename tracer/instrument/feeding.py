@@ -24,8 +24,10 @@ def first_given(inputs: Any, *names: str) -> Any:
 
 
 def ends(position_ids: Any) -> Any:
-    """Own copy of the first and last position of row 0, on each axis."""
+    """Own copy of the first and last position of row 0, on each axis; on meta there are none."""
     if position_ids is None or position_ids.ndim < 2 or position_ids.shape[-1] == 0:
+        return None
+    if position_ids.device.type == "meta":
         return None
     return position_ids[..., 0, :][..., [0, -1]].reshape(-1, 2).clone()
 
@@ -42,7 +44,9 @@ def read_ends(copied: Any) -> tuple[int | None, int | None]:
 
 def index_ends(cache_position: Any) -> Any:
     """Own copy of the first and last of the indices that generation 4 counts for a step."""
-    count = 0 if cache_position is None else int(cache_position.shape[-1])
+    if cache_position is None or cache_position.device.type == "meta":
+        return None
+    count = int(cache_position.shape[-1])
     return cache_position[:: max(1, count - 1)].clone() if count else None
 
 

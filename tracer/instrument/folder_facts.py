@@ -8,14 +8,16 @@ from __future__ import annotations
 
 import dataclasses
 import os
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
 from tracer import checkpoint, machine, problems
+from tracer.checkpoint import FolderFile
 from tracer.errors import CheckpointError
-from tracer.instrument import shard_facts
-from tracer.instrument.reads import IN_ITS_FILE, STORED_DTYPES, Load
+from tracer.formats.entries import dtype_name
+from tracer.instrument import gguf_names, shard_facts
+from tracer.instrument.load_notes import IN_ITS_FILE, Load
 from tracer.problems import Problem
 from tracer.recorder import Recorder
 from tracer.rows import shape_text
@@ -29,9 +31,18 @@ def folder_of(load: Load) -> str | None:
     """The local folder that a load takes its files from; None where there is none."""
     if load.files:
         return str(Path(load.files[0]).parent)
-    if not load.asked or not os.path.isdir(load.asked):
-        return None
-    return os.path.join(load.asked, load.arguments.get("subfolder") or "")
+    folder = _local_folder(load.state.recorder, load.asked)
+    if folder is None or folder != load.asked:  # what was found lies in the subfolder already
+        return folder
+    return os.path.join(folder, load.arguments.get("subfolder") or "")
+
+
+def _local_folder(recorder: Recorder, asked: str | None) -> str | None:
+    """The folder that was asked for, or where the files of an id were found so far."""
+    if asked and os.path.isdir(asked):
+        return asked
+    folders: dict[str | None, str] = recorder.notes.get("folders", {})
+    return folders.get(asked)
 
 
 def tell_checkpoint(load: Load, has_failed: bool = True) -> None:
@@ -89,10 +100,11 @@ def tell_broken(recorder: Recorder, asked: Any, with_weights: bool) -> None:
 
     The same words are said once, so a model that failed inside the call adds nothing here.
     """
-    if asked is None or not os.path.isdir(asked):
+    folder = None if asked is None else _local_folder(recorder, os.fspath(asked))
+    if folder is None:
         return
     with recorder.guard("folder that could not be loaded"):
-        survey = survey_folder(asked)
+        survey = survey_folder(folder)
         beside = {file.path for file in survey.files if file.kind not in {"weights", "index"}}
         own = [one for one in survey.problems if one.file in beside or one.kind == "no_config"]
         tell_problems(
@@ -129,8 +141,8 @@ def _tell_files(
     causes = {} if survey is None else problems.causes(survey.problems)
     told = {os.path.basename(path) for path in headers}
     files = checkpoint.list_files(folder)
-    for file in files:
-        path = os.path.realpath(Path(folder) / file.path)
+    for place, file in [*((folder, one) for one in files), *_elsewhere(load, folder, files)]:
+        path = os.path.realpath(Path(place) / file.path)
         own = known.get(path)
         header = survey.headers.get(file.path, own) if survey is not None else own
         is_looked_at = own is not None or file.path in told
@@ -168,6 +180,18 @@ def _tell_files(
                 why_not=causes[path].sentence,
                 filesystem=filesystem,
             )
+
+
+def _elsewhere(
+    load: Load, folder: str, files: list[FolderFile]
+) -> Iterator[tuple[str, FolderFile]]:
+    """Weight files of other folders, as of an adapter, whose names the model's own has not."""
+    listed = {file.path for file in files}
+    for path in load.files:
+        place, name = os.path.split(path)
+        if place != folder and name not in listed:
+            listed.add(name)
+            yield from ((place, one) for one in checkpoint.list_files(place) if one.path == name)
 
 
 def _format(path: str) -> str:
@@ -214,7 +238,7 @@ def _tell_tensors(
             model=load.model,
             file=file,
             key=list(entries),
-            dtype=[STORED_DTYPES.get(each.dtype, each.dtype) for each in entries.values()],
+            dtype=[dtype_name(each.dtype) for each in entries.values()],
             shape=[shape_text(each.shape) for each in entries.values()],
             offset_bytes=[each.offset_bytes for each in entries.values()],
             size_bytes=[each.size_bytes for each in entries.values()],
@@ -241,6 +265,8 @@ def _unopened(folder: str, survey: Survey) -> dict[str, checkpoint.Header]:
 def _fate(load: Load, key: str, path: str) -> tuple[str, str]:
     if path not in load.headers:
         return "skipped", "the load failed before it came to this tensor"
+    if load.gguf_names and gguf_names.target_of(load.gguf_names, key) is None:
+        return "skipped", gguf_names.NO_PLACE
     if load.shards is not None:
         return shard_facts.fate(load, load.shards, key, path)
     plan = load.plans.get(key)

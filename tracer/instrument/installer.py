@@ -16,7 +16,7 @@ from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from typing import Any, Final
 
-from tracer.instrument import imports, messages, patching, reads
+from tracer.instrument import imports, load_notes, messages, patching
 from tracer.instrument.stages import Call, Observer, Outcome
 from tracer.instrument.targets import TARGETS, Target, Version
 from tracer.recorder import Recorder
@@ -126,9 +126,9 @@ class Installer:
                     self.inside.clear()
             finally:
                 self.recorders.remove(recorder)
-                for identity, load in list(reads.JOBS.items()):
+                for identity, load in list(load_notes.JOBS.items()):
                     if load.state.recorder is recorder:  # a load that an interrupt cut off
-                        del reads.JOBS[identity]
+                        del load_notes.JOBS[identity]
 
     def forget(self) -> None:
         """In a forked child: the recording goes on in the parent, here all of it is undone."""
@@ -140,7 +140,7 @@ class Installer:
                 handle.remove()
         self.inside.clear()
         ACTIVE.clear()
-        reads.JOBS.clear()
+        load_notes.JOBS.clear()
         placed, self._undo = self._undo, ExitStack()  # a wrapper that runs now is inert
         placed.close()
 
@@ -248,7 +248,7 @@ class Installer:
             state = recorder.thread_state() if recorder else None
             self._tell_passed_over(recorder)
         elif state is None and target.route == "job":
-            state = reads.job_state(args)
+            state = load_notes.job_state(args)
         if state is None or not state.recorder.is_live:
             return None
         if state.spans and state.spans[-1].stage in _OWN_STAGES:

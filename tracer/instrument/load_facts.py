@@ -10,23 +10,41 @@ from typing import Any
 
 from tracer.instrument import devices, load_settings, measure, placements, resolution
 from tracer.instrument.folder_facts import folder_of, tell_checkpoint
-from tracer.instrument.reads import Load
+from tracer.instrument.load_notes import Load
+from tracer.instrument.targets import ADAPTER_MARK
 from tracer.rows import shape_text
 
 
 def tell_meta(load: Load, model: Any) -> None:
     """Note what `meta_params` will tell: the model as built, before any weight."""
-    named = placements.named_tensors(model)
-    load.expected = {each.name: tuple(each.tensor.shape) for each in named}
+    _note_built(load, placements.named_tensors(model))
+
+
+def tell_adapter(load: Load, model: Any) -> None:
+    """`meta_params` of what an adapter has added to the model since it was built."""
+    if getattr(model, ADAPTER_MARK, False):
+        added = [
+            each
+            for each in placements.named_tensors(model)
+            if each.name not in load.expected
+            and placements.without_adapter(each.name) not in load.expected
+        ]
+        _note_built(load, added)
+        write_meta(load)
+
+
+def _note_built(load: Load, named: list[placements.Named]) -> None:
+    shapes = {each.name: tuple(each.tensor.shape) for each in named}
+    load.expected |= shapes
     # One tensor under two names takes its bytes once.
     once = {id(each.tensor): each for each in reversed(named)}.values()
-    load.expected_bytes = {each.name: measure.size_of(each.tensor) for each in once}
+    load.expected_bytes |= {each.name: measure.size_of(each.tensor) for each in once}
     load.meta = {
         "param": [each.name for each in named],
         "kind": [each.kind for each in named],
         "persistent": [each.persistent for each in named],
         "module_class": [type(each.module).__name__ for each in named],
-        "shape": [shape_text(shape) for shape in load.expected.values()],
+        "shape": [shape_text(shape) for shape in shapes.values()],
         "dtype": [measure.dtype_name(each.tensor.dtype) for each in named],
         "device": [measure.device_name(each.tensor.device) for each in named],
         "size_bytes": [measure.size_of(each.tensor) for each in named],
@@ -50,6 +68,7 @@ def write_meta(load: Load) -> None:
 
 def tell(load: Load, model: Any, outer: Load | None) -> None:
     """All tables of a load that ended well."""
+    tell_adapter(load, model)
     named = placements.named_tensors(model)
     _tell_model(load, model, named)
     placements.note_replaced(load, named)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any, Final
 
 from tracer.instrument.installer import release
-from tracer.instrument.reads import Load
+from tracer.instrument.load_notes import Load
 from tracer.instrument.targets import IGNORED_LOAD_ARGUMENTS
 
 _DROPPED: Final = "accepted and dropped by this version"

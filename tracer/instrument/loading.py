@@ -8,15 +8,13 @@ from __future__ import annotations
 
 import os
 import sys
-import zipfile
-from collections.abc import Generator, Iterable
-from pathlib import Path
+from collections.abc import Iterable
 from typing import Any
 
-from tracer import checkpoint
-from tracer.errors import CheckpointError
 from tracer.instrument import (
+    checkpoint_files,
     folder_facts,
+    gguf_names,
     load_facts,
     measure,
     memory,
@@ -24,11 +22,12 @@ from tracer.instrument import (
     names_apart,
     part_settings,
     placements,
-    reads,
+    read_rows,
     shard_rows,
     verification,
 )
-from tracer.instrument.stages import Arguments, Call, Observer, Outcome, open_call, open_span
+from tracer.instrument.load_notes import JOBS, Load
+from tracer.instrument.stages import Call, Observer, open_call, open_span
 from tracer.recorder import Recorder
 from tracer.spans import ThreadState
 
@@ -84,7 +83,7 @@ def model_call(state: ThreadState, call: Call) -> Observer:
     asked = call.argument(1, "pretrained_model_name_or_path")
     name = None if asked is None else os.fspath(asked)
     arguments = dict(call.kwargs) if state.asked is None else state.asked
-    load = reads.Load(state, span.seq, name, arguments)
+    load = Load(state, span.seq, name, arguments)
     load.by_user = _given_by_the_user(state, arguments)
     outer, state.load = state.load, load
     memory.sample_memory(state, "resolve", "before the load")
@@ -92,7 +91,7 @@ def model_call(state: ThreadState, call: Call) -> Observer:
     model = outcome.result[0] if isinstance(outcome.result, tuple) else outcome.result
     with state.own_work("facts of the load"):
         load_facts.write_meta(load)
-        reads.write_reads(load, is_over=True)
+        read_rows.write(load, is_over=True)
         shard_rows.write(load, is_over=True)
         memory.sample_memory(state, "tensor_load", "after the load")
         if outcome.error is None:
@@ -106,7 +105,7 @@ def model_call(state: ThreadState, call: Call) -> Observer:
                 folder_facts.tell_checkpoint(load)
     state.load = outer
     for identity in load.keys:
-        reads.JOBS.pop(identity, None)
+        JOBS.pop(identity, None)
     load.keys.clear()
     state.close(span, outcome.status, model=load.model)
     if outcome.error is None and recorder.options.verify_weights:
@@ -182,42 +181,6 @@ def end_build(state: ThreadState, model: Any) -> None:
             load_facts.tell_meta(load, model)
 
 
-def opened_file(state: ThreadState, call: Call) -> Generator[Arguments | None, Outcome, Outcome]:
-    """`safe_open`: a checkpoint file is opened, its header parsed; no weight is read."""
-    path = str(call.argument(0, "filename"))
-    span = open_span(state, call, Path(path).name)
-    outcome = yield None
-    state.close(span, outcome.status, summary={"backend": call.kwargs.get("backend")})
-    load = state.load
-    if load is not None:
-        if path not in load.files:
-            load.files.append(path)
-        if outcome.error is None:
-            _note_opened(load, call, path, outcome.result)
-        elif path.endswith(".safetensors"):
-            _name_the_cause(state.recorder, path)
-    return outcome
-
-
-def _note_opened(load: reads.Load, call: Call, path: str, content: Any) -> None:
-    """How the bytes come, and which names a file without a header holds."""
-    if call.target.attribute == "safe_open":
-        load.access[path] = call.kwargs.get("backend") or "mmap"
-    elif not path.endswith(".safetensors"):
-        # A `.bin` that is a zip archive is mapped (load_state_dict, modeling_utils.py); older ones
-        # are read. Of one that is opened on meta nothing but the names is read.
-        if call.argument(1, "map_location") != "meta":
-            load.access[path] = "mmap" if zipfile.is_zipfile(path) else "bytes"
-        load.file_of.update(dict.fromkeys(content, path))
-
-
-def _name_the_cause(recorder: Recorder, path: str) -> None:
-    try:
-        checkpoint.read_header(path)
-    except CheckpointError as error:
-        recorder.fault(Path(path).name, str(error))
-
-
 def weights(state: ThreadState, call: Call) -> Observer:
     """`convert_and_load_state_dict_in_model`: all reads, conversions and placements."""
     load = state.load
@@ -225,19 +188,21 @@ def weights(state: ThreadState, call: Call) -> Observer:
     if load is not None:
         with state.own_work("headers of the checkpoint"):
             load_facts.write_meta(load)
-            note_unseen_access(load)
-            read_headers(load, load.files)
-            _note_given(load, state_dict)
+            if load.weights_seq >= 0:  # an adapter's weights come after those of its base
+                read_rows.write(load, is_over=True)
+            checkpoint_files.note_unseen_access(load)
+            checkpoint_files.read_headers(load, load.files)
+            checkpoint_files.note_given(load, state_dict)
             for key, tensor in state_dict.items():
-                load.keys[id(tensor)] = key
-                reads.JOBS[id(tensor)] = load
+                load.keys[id(tensor)] = gguf_names.in_file(load, key)[0]
+                JOBS[id(tensor)] = load
     span = open_span(state, call, "weights read and placed")
     if load is not None:
         load.weights_seq = span.seq
     outcome = yield None
     if load is not None and outcome.error is None:
         info = outcome.result[0]
-        load.mismatched = {entry[0] for entry in info.mismatched_keys}
+        load.mismatched |= {entry[0] for entry in info.mismatched_keys}
     totals = load.times.values() if load is not None else ()
     state.close(
         span,
@@ -250,40 +215,6 @@ def weights(state: ThreadState, call: Call) -> Observer:
         },
     )
     memory.sample_memory(state, "tensor_load", "after the weights")
-
-
-def note_unseen_access(load: reads.Load) -> None:
-    """Files that were read through no call that is observed: in one go, or mapped by GGUF's reader.
-
-    The user may ask for the first (`disable_mmap`), and the library does so on some file systems.
-    """
-    for path in load.files:
-        load.access.setdefault(path, "mmap" if path.endswith(".gguf") else "bytes")
-
-
-def read_headers(load: reads.Load, files: Iterable[str]) -> None:
-    """Headers of safetensors files, for shapes, places and fates of what is in them."""
-    for path in files:
-        if not path.endswith(".safetensors"):
-            continue
-        try:
-            header = checkpoint.read_header(path)
-        except CheckpointError as error:
-            load.state.recorder.fault(Path(path).name, str(error))
-            continue
-        load.headers[path] = header
-        # A name in two files: the later file wins, as in the library's dict.update.
-        load.file_of.update(dict.fromkeys(header.tensors, path))
-
-
-def _note_given(load: reads.Load, state_dict: dict[str, Any]) -> None:
-    """Shapes of tensors that came whole, out of a `.bin` or from the user: no header has them."""
-    for key, tensor in state_dict.items():
-        if load.file_of.get(key) not in load.headers and hasattr(tensor, "element_size"):
-            dtype = measure.dtype_name(tensor.dtype)
-            load.given[key] = (measure.shape_of(tensor), dtype, measure.size_of(tensor))
-        if key not in load.file_of and len(load.files) == 1:
-            load.file_of[key] = load.files[0]
 
 
 def finalized(state: ThreadState, call: Call) -> Observer:

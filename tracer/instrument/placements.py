@@ -10,8 +10,9 @@ import weakref
 from collections.abc import Iterator
 from typing import Any, Final, NamedTuple
 
-from tracer.instrument import measure, shard_facts
-from tracer.instrument.reads import STORED_DTYPES, Inner, Load, ParamTimes, Plan
+from tracer.formats.entries import dtype_name
+from tracer.instrument import extremes, measure, shard_facts
+from tracer.instrument.load_notes import Inner, Load, ParamTimes, Plan
 from tracer.rows import shape_text
 
 
@@ -61,6 +62,11 @@ def _modules(model: Any) -> Iterator[tuple[str, Any]]:
         waiting.extend(reversed(children))
 
 
+def without_adapter(name: str) -> str:
+    """The name that a parameter had before an adapter was wrapped round its module."""
+    return name.replace(".base_layer.", ".")
+
+
 def write(load: Load) -> None:
     """Write `placements`, after a verification where one was asked for."""
     rows, load.placement_rows = load.placement_rows, []
@@ -78,11 +84,14 @@ def describe(load: Load, model: Any, named: list[Named]) -> None:
             sources.setdefault(target, []).append(key)
     tied = tied_names(load, named)
     inner = {id(one.tensor()): one for one in load.inner if one.tensor() is not None}
-    for each in named:
-        name = each.name
-        if id(each.tensor) in inner:
-            load.placement_rows.append(_row_of_inner(load, each, inner[id(each.tensor)]))
+    for live in named:
+        if id(live.tensor) in inner:
+            load.placement_rows.append(_row_of_inner(load, live, inner[id(live.tensor)]))
             continue
+        # What an adapter was wrapped round was set under the name that it was built with.
+        is_built = live.name in load.expected
+        each = live if is_built else live._replace(name=without_adapter(live.name))
+        name = each.name
         keys = sources.get(name, [])
         if load.shards is None:
             origin, because = _origin(load, each, tied)
@@ -97,7 +106,8 @@ def describe(load: Load, model: Any, named: list[Named]) -> None:
             because = f"{_misfit(load, each, keys)}; {because.removeprefix('in no file; ')}"
         keys = keys if origin in {"checkpoint", "converted"} else []
         given = keys or ([tied[name]] if origin == "tied" else [])
-        load.placement_rows.append(_row(load, each, keys, origin, because, given))
+        row = _row(load, each, keys, origin, because, given) | {"param": live.name}
+        load.placement_rows.append(row)
 
 
 def _converted(load: Load, name: str, keys: list[str], because: str) -> str:
@@ -180,6 +190,7 @@ def _row(
     plan = load.plans.get(keys[0]) if keys else None
     times = load.times.get(name, _NO_TIMES)
     stored, live = _stored_dtype(load, keys), measure.dtype_name(tensor.dtype)
+    infinities, zeros = extremes.of(load, keys) if load.cast else (None, None)
     shape, expected = tuple(tensor.shape), load.expected.get(name)
     return {
         "param": name,
@@ -200,6 +211,8 @@ def _row(
         "wait_ns": times.wait_ns,
         "convert_ns": times.convert_ns,
         "place_ns": times.place_ns,
+        "new_infinities": infinities,
+        "new_zeros": zeros,
         "verified": "not compared",
     }
 
@@ -214,10 +227,12 @@ def _origin(load: Load, each: Named, tied: dict[str, str]) -> tuple[str, str]:
         return "tied", "the same storage as its source"
     if name in load.offloaded:
         return "checkpoint", load.offloaded[name]
+    if tensor.device.type == "meta" and _residence(each.module, tensor) == "meta":
+        return "unwritten", "still on meta when the load ended"
     if name in load.placed and name not in load.mismatched:
         return "checkpoint", load.set_from + _apart(load, name, tied)
     if tensor.device.type == "meta":
-        return "unwritten", "still on meta when the load ended"
+        return "unwritten", "offloaded, but its values came out of no file"
     before = load.before_fill.get(name)
     if before is None:
         return "unknown", "made outside the steps that the lab watches"
@@ -247,7 +262,7 @@ def _stored_dtype(load: Load, keys: list[str]) -> str | None:
         header = load.headers.get(load.file_of.get(key, ""))
         if header is not None:
             entry = header.tensors[key]
-            return STORED_DTYPES.get(entry.dtype, entry.dtype)
+            return dtype_name(entry.dtype)
         if key in load.given:
             return load.given[key][1]
     return None

@@ -108,6 +108,8 @@ def resolved_files(state: ThreadState, call: Call) -> Observer:
     recorder = state.recorder
     if found:
         asked = os.fspath(call.argument(0, "path_or_repo_id"))
+        folders: dict[str, str] = recorder.notes.setdefault("folders", {})
+        folders[asked] = str(Path(found[0]).parent)
         summary |= _told(recorder, asked, str(Path(found[0]).parent))
     state.close(span, outcome.status, summary=summary)
     recorder.notes.setdefault("resolved", set()).update(os.path.realpath(path) for path in found)
@@ -122,7 +124,8 @@ def checkpoint_files(state: ThreadState, call: Call) -> Observer:
         files = [os.fspath(path) for path in outcome.result[0] or ()]
         summary = {"files": [Path(path).name for path in files]}
         if load is not None:
-            load.files = files
+            # An adapter's files are asked for once the base has its weights.
+            load.files += [path for path in files if path not in load.files]
         if files and load is not None and load.asked is not None:
             summary |= _told(state.recorder, load.asked, str(Path(files[0]).parent))
     state.close(span, outcome.status, summary=summary)

@@ -11,7 +11,7 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
-from tracer.instrument.reads import Load
+from tracer.instrument.load_notes import Load
 from tracer.instrument.shard_reads import Shards
 from tracer.schema import SHAPE_MISFIT
 
@@ -38,6 +38,9 @@ def fate(load: Load, shards: Shards, key: str, path: str) -> tuple[str, str]:
         return lost, f"set as {plan.param}, then tied to {shards.tied[plan.param]}"
     if plan.param not in load.placed:
         return lost, f"meant for {plan.param}, which was never set"
+    if plan.operations:
+        targets = load.targets_of(plan.param)
+        return "converted", f"{', '.join(plan.operations)} into {', '.join(targets)}"
     return "loaded", f"set as {plan.param}"
 
 

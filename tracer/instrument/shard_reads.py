@@ -13,9 +13,10 @@ import sys
 import threading
 from typing import Any
 
-from tracer.instrument import measure, shard_rows
+from tracer.instrument import extremes, measure, shard_rows
+from tracer.instrument.load_notes import BATCH, Load, Seen, told
 from tracer.instrument.memory import resident_now
-from tracer.instrument.reads import BATCH, Load, Seen, faults_since, told
+from tracer.instrument.reads import faults_since
 
 
 @dataclasses.dataclass(slots=True)
@@ -36,6 +37,7 @@ class Piece:
     device: Any = None
     is_kept: bool | None = None
     memory: tuple[int | None, int | None, int | None] = (None, None, None)
+    before: extremes.Extremes | None = None
 
 
 @dataclasses.dataclass(slots=True)
@@ -101,12 +103,25 @@ class Shard:
         )
         return self.piece
 
+    def count(self, piece: Piece, tensor: Any) -> None:
+        """With `values`: look at a tensor before its cast; the time is no part of the read's."""
+        load = self.load
+        if load.state.recorder.options.values:
+            with load.state.own_time(), load.state.recorder.guard("values before a cast"):
+                began = load.state.recorder.clock()
+                piece.before = extremes.before_cast(load, tensor, piece.dtype)
+                spent = load.state.recorder.clock() - began
+                piece.start += spent
+                piece.read_at = None if piece.read_at is None else piece.read_at + spent
+
     def keep(self, now: int, tensor: Any) -> Piece | None:
         """The tensor is about to be set."""
         piece = self.piece
         if piece is not None:
             piece.end = now
             piece.dtype, piece.device = tensor.dtype, tensor.device
+            if piece.key is not None:
+                extremes.after_cast(self.load, piece.key, piece.before, tensor)
             piece.is_kept = piece.param not in self.shards.passing
             if piece.is_kept:
                 self.load.placed.add(piece.param)
@@ -179,6 +194,7 @@ class _TimedSlice:
         piece.start = clock()
         tensor = self._inner[index]
         piece.read_at = clock()
+        self._shard.count(piece, tensor)
         return tensor
 
     def __getattr__(self, name: str) -> Any:
@@ -203,6 +219,7 @@ def begun(load: Load, seen: Seen) -> None:
     )
     if stored.device.type != "meta" and piece.key is not None:
         shard.remember_place()
+        shard.count(piece, stored)
         load.given[piece.key] = (
             measure.shape_of(stored),
             measure.dtype_name(stored.dtype),

@@ -8,8 +8,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+from tracer.instrument.load_notes import Load
 from tracer.instrument.memory import write_samples
-from tracer.instrument.reads import Load, form_of
+from tracer.instrument.read_rows import form_of
 
 if TYPE_CHECKING:
     from tracer.instrument.shard_reads import Piece, Shards

@@ -15,6 +15,8 @@ from pathlib import Path
 from typing import Any
 
 from tracer.instrument import (
+    checkpoint_files,
+    gguf_names,
     load_facts,
     loading,
     measure,
@@ -25,7 +27,7 @@ from tracer.instrument import (
     shard_reads,
     shard_rows,
 )
-from tracer.instrument.reads import JOBS, Load, Plan
+from tracer.instrument.load_notes import JOBS, Load, Plan
 from tracer.instrument.shard_reads import Shard, Shards, TimedFile
 from tracer.instrument.stages import Call, Observer, open_span
 from tracer.instrument.writes import watched_writes
@@ -95,7 +97,7 @@ def weights(state: ThreadState, call: Call) -> Observer:
     if load is not None:
         with state.own_work("headers of the checkpoint"):
             load_facts.write_meta(load)
-            loading.read_headers(load, files)
+            checkpoint_files.read_headers(load, files)
     span = open_span(state, call)
     if load is not None:
         load.weights_seq = span.seq
@@ -126,15 +128,16 @@ def renamed(state: ThreadState, call: Call) -> Observer:
     load = state.load
     if load is not None and load.shards is not None and outcome.error is None:
         names: Mapping[str, str] = outcome.result
-        load.shards.asked = frozenset(call.argument(1, "checkpoint_keys"))
+        asked = call.argument(1, "checkpoint_keys")
+        load.shards.asked = frozenset(one for key in asked for one in gguf_names.in_file(load, key))
         patterns = tuple(call.argument(2, "key_mapping") or ())
         prefixed = bool(call.argument(3, "loading_base_model_from_task_state_dict"))
         prefixed |= bool(call.argument(4, "loading_task_model_from_base_state_dict"))
         held = Counter(key for header in load.headers.values() for key in header.tensors)
         for key, param in names.items():
-            load.shards.key_of[param] = key
+            load.shards.key_of[param] = gguf_names.in_file(load, key)[0]
             if param in load.expected:
-                load.plans[key] = _plan(key, param, patterns, prefixed)
+                gguf_names.plan(load, key, _plan(key, param, patterns, prefixed))
                 if held[key] > 1:
                     load.shards.undecided.add(param)
     state.close(span, outcome.status)
@@ -219,7 +222,7 @@ def shard_file(state: ThreadState, call: Call) -> Observer:
 
 def opened_file(state: ThreadState, call: Call) -> Observer:
     """`safe_open`: for a look at the header, or for the tensors, whose reads are then timed."""
-    outcome = yield from loading.opened_file(state, call)
+    outcome = yield from checkpoint_files.opened_file(state, call)
     shard = shard_reads.current(state.load)
     if shard is not None and not shard.is_cut and outcome.error is None:
         outcome.result = TimedFile(outcome.result, shard)

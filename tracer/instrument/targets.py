@@ -308,8 +308,8 @@ TARGETS: Final[tuple[Target, ...]] = (
     _load_stage("caching_allocator_warmup", "place", None),
     _method("_load_pretrained_model", "tensor_load", since=FIVE),
     # Weights: headers first, then lazy reads in worker threads, converted and set by this thread.
-    Target(_MODELING, "safe_open", "loading.opened_file", "metadata", since=FIVE),
-    Target(_MODELING, "load_state_dict", "loading.opened_file", "metadata"),
+    Target(_MODELING, "safe_open", "checkpoint_files.opened_file", "metadata", since=FIVE),
+    Target(_MODELING, "load_state_dict", "checkpoint_files.opened_file", "metadata"),
     Target(
         _MODELING,
         "convert_and_load_state_dict_in_model",
@@ -366,6 +366,12 @@ TARGETS: Final[tuple[Target, ...]] = (
     _part("transformers.configuration_utils", "load_gguf_checkpoint", "metadata", None, FIVE),
     _part("transformers.tokenization_utils_fast", "load_gguf_checkpoint", "metadata", None, FIVE),
     _part(f"{_AUTO}.tokenization_auto", "load_gguf_checkpoint", "metadata", None, FIVE),
+    Target(
+        "transformers.modeling_gguf_pytorch_utils",
+        "get_gguf_hf_weights_map",
+        "gguf_names.mapped",
+        is_lean=True,
+    ),
     _part("transformers.quantizers.quantizer_gguf:GgufHfQuantizer", "read_header", "metadata"),
     _part("transformers.quantizers.quantizer_gguf:GgufHfQuantizer", "get_state_dict", "convert"),
     # After the files: what they did not hold, ties, offload hooks, generation settings.
@@ -650,6 +656,8 @@ CLASS_RENAMINGS: Final = "_checkpoint_conversion_mapping"
 RENAMED_CLASSES: Final = "VLMS"
 """Name in modeling_utils (4.57): of which classes the loader looks at these patterns."""
 
+ADAPTER_MARK: Final = "_hf_peft_config_loaded"
+"""Of a model, where an adapter was loaded into it."""
 HOOK_OF_MODULE: Final = "_hf_hook"
 """Attribute under which accelerate keeps what moves a module's weights (accelerate/hooks.py)."""
 

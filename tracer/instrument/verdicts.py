@@ -9,7 +9,7 @@ from __future__ import annotations
 import dataclasses
 from typing import Any, Final
 
-from tracer.instrument.placements import Named, named_tensors
+from tracer.instrument.placements import Named, named_tensors, without_adapter
 from tracer.instrument.targets import HOOK_OF_MODULE
 
 EQUAL: Final = "equal"
@@ -102,11 +102,6 @@ class Verdicts:
     def is_away(self, name: str) -> bool:
         """Whether it is offloaded: two such names may be one parameter all the same."""
         return bool(self.named[name].tensor.device.type == "meta")
-
-
-def without_adapter(name: str) -> str:
-    """The name that a parameter had before an adapter was wrapped round its module."""
-    return name.replace(".base_layer.", ".")
 
 
 def _held(each: Named) -> Any:

@@ -11,7 +11,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from tracer.instrument.comparing import compare
-from tracer.instrument.reads import Load
+from tracer.instrument.load_notes import Load
 from tracer.instrument.sources import Sources
 from tracer.instrument.verdicts import NOT_COMPARED, Verdict
 

@@ -1,0 +1,68 @@
+"""GGUF: tensors by the file's own names, unpacked by the library under names of its own."""
+
+import pytest
+from instrument.gguf_files import write_llama
+from transformers import AutoModelForCausalLM
+
+import tracer
+from tracer.instrument.installer import release
+from tracer.instrument.targets import FIVE
+
+gguf = pytest.importorskip("gguf")
+pytestmark = pytest.mark.generations
+
+
+@pytest.fixture(scope="module")
+def loaded(tmp_path_factory):
+    """A model and the trace of its load: some tensors in blocks, one that no parameter is for."""
+    folder = tmp_path_factory.mktemp("gguf")
+    write_llama(folder / "toy.gguf")
+    with tracer.record(strict=True, verify_weights=True) as recording:
+        model = AutoModelForCausalLM.from_pretrained(folder, gguf_file="toy.gguf")
+    return folder / "toy.gguf", model, recording.trace
+
+
+def test_every_tensor_of_the_file_has_one_fate(loaded):
+    path, model, trace = loaded
+    tensors = trace["checkpoint_tensors"].set_index("key")
+    reader = {each.name: each for each in gguf.GGUFReader(str(path)).tensors}
+    assert tensors["size_bytes"].to_dict() == {n: one.n_bytes for n, one in reader.items()}
+    assert tensors["offset_bytes"].to_dict() == {n: one.data_offset for n, one in reader.items()}
+    fates = tensors["fate"].to_dict()
+    assert fates.pop("stranger.weight") == "skipped"
+    assert fates.pop("blk.1.ffn_up.weight") == "converted"
+    assert set(fates.values()) == {"loaded"}
+    assert tensors.loc["blk.1.ffn_up.weight", ["dtype", "shape"]].tolist() == ["Q8_0", "[32, 32]"]
+    # Not of the parameters alone: generation 4 reads no buffer out of a file.
+    reads = trace["tensor_loads"].set_index("key")
+    assert set(reads.index) == {*reader} - {"stranger.weight"}
+    assert reads["size_bytes"].to_dict() == tensors["size_bytes"].drop("stranger.weight").to_dict()
+    assert set(reads["param"]) == {name for name, _ in model.named_parameters()}
+    assert not reads["mapped"].any()  # its tensors are copies
+
+
+def test_a_parameter_leads_back_to_the_files_own_name(loaded):
+    placed = loaded[2]["placements"].query("kind == 'parameter'").set_index("param")
+    row = placed.loc["model.layers.1.mlp.up_proj.weight"]
+    told = [row[name] for name in ("origin", "sources", "operations", "stored_dtype", "dtype")]
+    assert told == [
+        "converted", '["blk.1.ffn_up.weight"]', '["Dequantize(Q8_0)"]', "Q8_0", "float32",
+    ]  # fmt: skip
+    row = placed.loc["model.layers.0.self_attn.v_proj.weight"]
+    assert (row["origin"], row["sources"]) == ("checkpoint", '["blk.0.attn_v.weight"]')
+    assert "GGUF's names" in row["rule"]
+    assert set(placed["origin"]) == {"checkpoint", "converted"}
+
+
+def test_the_file_adds_up_and_the_audit_judges_it(loaded):
+    path, _, trace = loaded
+    row = trace["files"].set_index("path").loc["toy.gguf"]
+    assert (row["read"], row["access"], row["tensors"]) == (True, "mmap", 22)
+    assert row["header_bytes"] == min(trace["checkpoint_tensors"]["offset_bytes"])
+    assert row["size_bytes"] == path.stat().st_size
+    if release() >= FIVE:
+        assert trace["settings"].set_index("setting").loc["gguf_file", "used"]
+    verdicts = trace.audit().set_index("check")["verdict"]
+    judged = ["1 one fate a tensor", "1 reads = fates", "2 none unwritten", "3 bytes of a file"]
+    assert verdicts[judged].tolist() == ["holds"] * 4
+    assert "broken" not in set(verdicts)
