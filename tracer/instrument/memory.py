@@ -26,13 +26,14 @@ def sample_memory(state: ThreadState, stage: str, name: str) -> None:
         state.recorder.add_point("memory", stage, name, **_now(measure.process_memory()))
 
 
-def resident_now(load: Load, now: int, parent: int) -> int | None:
+def resident_now(load: Load, now: int) -> int | None:
     """Resident memory, asked for now and then only; it is noted as a sample of memory as well.
+
+    The sample belongs to the load, not to the read: an interrupt may cost that one its row.
 
     Args:
         load: The load whose tensor was just read.
         now: The recorder's clock.
-        parent: seq of what encloses this moment in this thread.
     """
     if now - load.last_sample_ns < _EVERY_NS:
         return None
@@ -40,7 +41,9 @@ def resident_now(load: Load, now: int, parent: int) -> int | None:
     process = measure.quick_process_memory()
     found = _now(process)
     seq, thread = load.state.recorder.next_seq(), threading.current_thread().name
-    load.samples.append({"seq": seq, "parent": parent, "start_ns": now, "thread": thread} | found)
+    load.samples.append(
+        {"seq": seq, "parent": load.call, "start_ns": now, "thread": thread} | found
+    )
     return process["rss_bytes"]
 
 

@@ -132,7 +132,7 @@ class _Read:
                     "ok" if error is None else Outcome(None, error).status,
                     None if tensor is None else tensor.dtype,
                     None if tensor is None else tensor.device,
-                    resident_now(load, end, self.seq),
+                    resident_now(load, end),
                     *faults_since(self.faults),
                 )
             )

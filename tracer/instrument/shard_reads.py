@@ -141,7 +141,7 @@ class Shard:
         self.piece = None
         now = self.load.state.recorder.clock()
         faults = (None, None) if piece.faults is None else faults_since(piece.faults)
-        piece.memory = (resident_now(self.load, now, piece.parent), *faults)
+        piece.memory = (resident_now(self.load, now), *faults)
         self.shards.read.add((piece.file, piece.key))
         self.shards.done.append(piece)
 
