@@ -534,7 +534,7 @@ TARGETS: Final[tuple[Target, ...]] = (
     # generate(): the set-up, then the decoding method, whose steps are seen by their parts.
     Target(_GENERATION, "generate", "generation.generate", "setup", route="root"),
     Target(_BATCHING, "generate_batch", "batching.batch", "setup", "root", since=LATE_FOUR),
-    Target(_BATCHING, "init_continuous_batching", "batching.began", None, "root", since=LATE_FOUR),
+    Target(_BATCHING, "init_continuous_batching", "batching.began", route="root", since=LATE_FOUR),
     _setup("_prepare_generation_config"),
     _setup("_prepare_model_inputs"),
     _setup("_prepare_special_tokens"),
