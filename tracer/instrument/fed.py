@@ -29,7 +29,8 @@ class Fed:
 
 def note(state: ThreadState, event: int, model: Any, given: dict[str, Any]) -> None:
     """A forward begins: take over the prompt that it is given, if it is one."""
-    ids, mask = given.get("input_ids"), given.get("attention_mask")
+    ids: Any = given.get("input_ids")
+    mask: Any = given.get("attention_mask")
     if getattr(ids, "ndim", 0) != 2:
         return
     recorder = state.recorder
