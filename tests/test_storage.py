@@ -1,11 +1,13 @@
 """A stored trace: opened from wherever it lies, hostile files refused, and read lazily."""
 
+import csv
 import json
 import os
 import shutil
 import struct
 import zipfile
 
+import pandas as pd
 import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
@@ -109,6 +111,61 @@ def test_a_column_that_an_older_version_did_not_write_is_missing(saved):
     table = open_store(saved).read("calls")
     assert table.schema == arrow_schema("calls")
     assert table["rng_state"].null_count == 2
+
+
+ADDED = {
+    "calls": ["summary"],
+    "steps": ["drafted_tokens"],
+    "memory": ["minor_faults", "major_faults"],
+    "files": ["expected_bytes"],
+    "placements": ["verified_because"],
+    "chain": ["defined_in", "origin"],
+    "tokens": ["part"],
+    "images": ["resizes", "helper_fps"],
+    "choices": ["drafted_id"],
+    "logits": ["offset"],
+}
+"""Columns that schema version 1 gained after traces had been written with it."""
+
+
+def _drop_from_parquet(file, names):
+    pq.write_table(pq.read_table(file).drop_columns(names), file)
+
+
+def _drop_from_csv(file, names):
+    with file.open(newline="") as text:
+        header, *rows = csv.reader(text)
+    kept = [place for place, name in enumerate(header) if name not in names]
+    with file.open("w", newline="") as text:
+        writer = csv.writer(text, lineterminator="\n")
+        writer.writerows([row[place] for place in kept] for row in [header, *rows])
+
+
+OLDER = {
+    "parquet": (Trace.save, _drop_from_parquet, open_trace),
+    "csv": (Trace.to_csv, _drop_from_csv, read_csv),
+}
+
+
+@pytest.mark.parametrize("form", OLDER)
+def test_a_trace_of_an_earlier_lab_opens_with_the_columns_that_it_had(closed, tmp_path, form):
+    write, drop, read = OLDER[form]
+    trace = open_trace(closed)
+    folder = write(trace, tmp_path / "older")
+    met = [table for table in ADDED if (folder / f"{table}.{form}").exists()]
+    assert len(met) > 5
+    for table in met:
+        drop(folder / f"{table}.{form}", ADDED[table])
+    older = read(folder)
+    assert older.tables == trace.tables
+    for table in met:
+        frame = older[table]
+        assert frame[ADDED[table]].isna().all(axis=None)
+        others = frame.columns.difference(ADDED[table])
+        pd.testing.assert_frame_equal(frame[others], trace[table][others])
+    assert older.audit()["check"].tolist() == trace.audit()["check"].tolist()
+    assert "broken" not in set(older.audit()["verdict"])
+    assert older.summary()
 
 
 @pytest.fixture(scope="module")

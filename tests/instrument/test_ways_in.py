@@ -298,16 +298,16 @@ def test_an_encoders_prompt_belongs_to_the_call_that_read_it(processor, beams):
     tokens = trace["tokens"].sort_values(["row", "index"])
     assert set(tokens["event"]) == {call.seq}
     read = tokens[tokens["part"] == "encoder"]
+    assert set(tokens["row"]) == {0, 1}  # a row is a returned sequence, not a beam
     for row in set(tokens["row"]):
         own = read[read["row"] == row]
-        assert own["token_id"].tolist() == inputs["input_ids"][row // beams].tolist()
+        assert own["token_id"].tolist() == inputs["input_ids"][row].tolist()
         assert own["position"].tolist() == list(range(len(own)))
-        assert own["attended"].tolist() == inputs["attention_mask"][row // beams].bool().tolist()
+        assert own["attended"].tolist() == inputs["attention_mask"][row].bool().tolist()
         begun = tokens[(tokens["row"] == row) & (tokens["part"] == "decoder")]
         assert begun["position"].iloc[0] == 0
         assert begun["token_id"].iloc[0] == 0
-        if beams == 1:
-            assert begun["token_id"].tolist() == output[row].tolist()
+        assert begun["token_id"].tolist() == output[row].tolist()
 
 
 # Pictures through the library's own loader
@@ -336,3 +336,66 @@ def test_a_picture_that_the_library_loads_is_told_as_given(processor, tmp_path, 
     assert (image.original_w, image.original_h) == MESSAGES[1]["content"][0]["image"].size
     assert [image.grid_t, image.grid_h, image.grid_w] == inputs["image_grid_thw"][0].tolist()
     assert image.found_tokens == image.expected_tokens
+
+
+# A forward of the user's own
+
+
+@pytest.mark.parametrize("way", ["by name", "by place", "twice"])
+def test_a_forward_of_the_users_takes_over_its_prompts_tokens(processor, llama, way):
+    with tracer.record(strict=True) as recording:
+        inputs = processor.tokenizer(["red", "the blue star"], padding=True, return_tensors="pt")
+        ids, mask = inputs["input_ids"], inputs["attention_mask"]
+        for _ in range(2 if way == "twice" else 1):
+            if way == "by place":
+                llama(ids, attention_mask=mask)
+            else:
+                llama(input_ids=ids, attention_mask=mask)
+    trace = recording.trace
+    forward = trace["calls"].query("kind == 'forward'")["seq"].min()
+    tokens = trace["tokens"].sort_values(["row", "index"])
+    assert set(tokens["event"]) == set(tokens["call"]) == {forward}
+    assert tokens["token_id"].tolist() == ids.flatten().tolist()
+    assert tokens["attended"].tolist() == mask.flatten().bool().tolist()
+    assert tokens["text"].notna().all()
+
+
+def test_a_forward_of_other_ids_leaves_a_prompt_where_it_was_made(processor, llama):
+    with tracer.record(strict=True) as recording:
+        ids = processor.tokenizer(["the blue star"], return_tensors="pt")["input_ids"]
+        llama(input_ids=ids.flip(1))
+    trace = recording.trace
+    (made,) = trace["calls"].query("kind != 'forward'")["seq"]
+    assert set(trace["tokens"]["event"]) == {made}
+
+
+def test_a_forward_and_a_generate_of_one_prompt_have_its_tokens_each(processor, llama):
+    with tracer.record(strict=True) as recording:
+        ids = processor.tokenizer(["the blue star"], return_tensors="pt")["input_ids"]
+        llama(input_ids=ids)
+        llama.generate(ids, max_new_tokens=1)
+    trace = recording.trace
+    calls = trace["calls"].query("kind in ('forward', 'generate')")["seq"]
+    assert set(trace["tokens"]["event"]) == set(calls)
+
+
+def test_a_picture_belongs_to_the_forward_that_saw_it(processor, seeing, seeing_inputs):
+    from instrument.toys import ask
+
+    with tracer.record(strict=True) as recording:
+        _, inputs = ask(processor)
+        seeing(**inputs)
+    trace = recording.trace
+    (call,) = trace["calls"].query("kind == 'forward'")["seq"]
+    assert set(trace["tokens"]["event"]) == set(trace["images"]["event"]) == {call}
+    assert "unknown" not in set(trace["tokens"]["origin"])
+
+
+def test_an_encoder_takes_over_its_prompt(processor):
+    model = _translator()
+    with tracer.record(strict=True) as recording:
+        ids = processor.tokenizer(["the red star"], return_tensors="pt")["input_ids"]
+        model(input_ids=ids, decoder_input_ids=torch.tensor([[0]]))
+    tokens = recording.trace["tokens"]
+    assert set(tokens["part"]) == {"encoder"}
+    assert tokens["token_id"].tolist() == ids[0].tolist()

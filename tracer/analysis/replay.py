@@ -223,8 +223,9 @@ def _of_beams(trace: Trace, call: int, prompts: dict[int, list[int]]) -> dict[in
 
 
 def _prompts(trace: Trace, call: int) -> dict[int, list[int]]:
-    columns = ["row", "index", "position", "token_id", "origin"]
+    columns = ["row", "index", "position", "token_id", "origin", "part"]
     tokens = trace.read("tokens", columns, [("call", "==", call)])
+    tokens = tokens[tokens["part"].ne("encoder").fillna(True)]  # no processor is given those ids
     prompt = tokens[(tokens["origin"] != "generated") & tokens["position"].notna()]
     prompt = prompt.dropna(subset=["token_id"]).sort_values("index")
     grouped = prompt.groupby("row")["token_id"]

@@ -15,12 +15,15 @@ import pandas as pd
 from tracer.auditing.source import Finding, Source, counted, is_one_of, is_true, tuples
 
 _PLAIN_MODES: Final = "greedy|sample"
+_NOT_FOLLOWED: Final = "contrastive|dola"
+"""Modes that choose in a way of their own: a fault of the trace says that there are no choices."""
 
 
 def _single_calls(source: Source) -> set[int]:
     """Finished calls of generate where a row is one sequence."""
     calls = source["calls"]
     calls = calls[is_one_of(calls["kind"], "generate") & is_one_of(calls["status"], "ok")]
+    calls = calls[~is_true(calls["mode"].str.contains(_NOT_FOLLOWED))]
     modes = tuples(calls, "seq", "mode", "beams")
     return {seq for seq, mode, beams in modes if "beam" not in (mode or "") and (beams or 1) == 1}
 

@@ -82,7 +82,7 @@ def _open_seal(path: Path) -> tuple[dict[str, Any], dict[str, int]]:
 
 
 def _read_file(path: Path, table: Table) -> pyarrow.Table:
-    _check_frame(path, table)
+    written = _written_columns(path, table)
     schema = arrow_schema(table.name)
     texts = {c.name for c in table.columns if c.kind in ("text", "json", "bytes")}
     types = {f.name: pyarrow.string() if f.name in texts else f.type for f in schema}
@@ -93,7 +93,7 @@ def _read_file(path: Path, table: Table) -> pyarrow.Table:
             pyarrow.csv.ReadOptions(
                 use_threads=False,
                 block_size=_BLOCK_BYTES,
-                column_names=table.column_names,
+                column_names=written,
                 skip_rows=_HEADER_LINE,
             ),
             pyarrow.csv.ParseOptions(newlines_in_values=False),
@@ -111,14 +111,20 @@ def _read_file(path: Path, table: Table) -> pyarrow.Table:
         _refuse(path, int(row[1]) if row else None, str(error))
     columns = []
     for column in table.columns:
+        if column.name not in written:
+            columns.append(pyarrow.nulls(raw.num_rows, schema.field(column.name).type))
+            continue
         decode = _DECODERS.get(column.kind)
         cells = raw[column.name]
         columns.append(cells if decode is None else decode(cells, path, column.name))
     return pyarrow.table(columns, schema=schema)
 
 
-def _check_frame(path: Path, table: Table) -> None:
-    """Look at the first line and the last byte, which the parser would take as they come."""
+def _written_columns(path: Path, table: Table) -> list[str]:
+    """Columns that the file has, in schema order; an older version knew fewer of them.
+
+    Looks at the first line and the last byte, which the parser would take as they come.
+    """
     if not path.is_file():
         raise TraceFormatError(f"{path} is missing, though the manifest names it.")
     with path.open("rb") as file:
@@ -127,10 +133,12 @@ def _check_frame(path: Path, table: Table) -> None:
         last = file.read(1)
     if header.startswith(b"\xef\xbb\xbf"):
         _refuse(path, _HEADER_LINE, "it begins with a byte order mark, as spreadsheets write it")
-    if header != ",".join(table.column_names).encode():
+    names = header.decode(errors="replace").split(",")
+    if names != [name for name in table.column_names if name in names]:
         _refuse(path, _HEADER_LINE, f"the header is not that of the table {table.name}")
     if last != b"\n":
         _refuse(path, None, "the last line does not end: the file was cut")
+    return names
 
 
 def _read_texts(cells: pyarrow.ChunkedArray, path: Path, column: str) -> pyarrow.ChunkedArray:

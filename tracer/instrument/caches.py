@@ -32,6 +32,11 @@ def count(cache: Any) -> Any:
     return seen.clone() if hasattr(seen, "clone") else seen
 
 
+def is_known(cache: Any) -> bool:
+    """Whether it counts its tokens; one of pages, shared by requests, has no count for all."""
+    return isinstance(cache, tuple) or hasattr(cache, "get_seq_length")
+
+
 def counted(cache: Any, fed_at: Any) -> Any:
     """The same, or None where the cache's own count is false and the indices fed tell it."""
     if cache is None or (fed_at is not None and is_preallocated(cache)):

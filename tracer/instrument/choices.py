@@ -78,7 +78,10 @@ def tell_picks(
     torch = sys.modules["torch"]
     options = run.recorder.options
     with torch.no_grad():
-        ids = torch.tensor(chosen, device=scores.raw.device).unsqueeze(-1)
+        ids = scores.chosen  # a copy of them lies where the scores do, unless rows were rearranged
+        if ids is None:
+            ids = torch.tensor(chosen, device=scores.raw.device)
+        ids = ids.unsqueeze(-1)
         raw = Spread.over_all(scores.raw)
         final = raw if scores.final is scores.raw else Spread.of_the_best(scores.final)
         facts = _choice_facts(raw, final, ids)

@@ -76,9 +76,10 @@ class Encoding:
 
     def repeated(self, times: int) -> Encoding:
         """The same with each row several times in succession, as generate() repeats them."""
-        rows = [row for row in self.rows for _ in range(times)]
-        mask = self.mask and [row for row in self.mask for _ in range(times)]
-        return dataclasses.replace(self, rows=rows, mask=mask, times=times, source=self)
+        whole = self.source or self
+        rows = [row for row in whole.rows for _ in range(times)]
+        mask = whole.mask and [row for row in whole.mask for _ in range(times)]
+        return dataclasses.replace(whole, rows=rows, mask=mask, times=times, source=whole)
 
     def consume(self) -> None:
         """A model call has taken it: that call tells its tokens and images."""

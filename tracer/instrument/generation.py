@@ -42,6 +42,8 @@ def generate(state: ThreadState, call: Call) -> Observer:
     run.setup = open_span(state, call, "set-up of generate")
     outcome = yield None
     run.resolve()
+    if not run.mode and outcome.error is None:
+        recorder.fault("steps", "generate() ran a loop of which no part is known: no step was seen")
     with state.own_work("facts of the generation"), recorder.guard(call.target.name):
         generation_facts.tell(run, outcome.result)
     state.run, state.counts = outer, outer_counts
@@ -54,14 +56,23 @@ def decoding(state: ThreadState, call: Call) -> Observer:
     """`_sample` and its like: the set-up is over, everything in force is in the arguments."""
     run: Run | None = state.run
     method = call.target.attribute
-    if run is not None and call.args[0] is run.model:
+    if run is None:
+        state.recorder.fault(
+            "steps",
+            f"{type(call.args[0]).__name__} runs {method} out of a generate() of its own, "
+            "whose steps and choices are not followed",
+        )
+    elif call.args[0] is run.model:
         run.end_setup()
         run.mode = method
         state.recorder.places.source(call.function)  # its text, the loop over the tokens
         run.follows = _FOLLOWED.get(method, "")
         if not run.follows:
             state.recorder.fault(
-                "choices", f"{method}: choices of this decoding method are not followed"
+                "choices",
+                f"{method}: how this method chooses is not followed, so choices, candidates, "
+                "effects, stops and reasons to end are missing; its steps and what it returned "
+                "are told",
             )
         with state.own_work("settings of the generation"), state.recorder.guard(call.target.name):
             generation_facts.tell_setup(run, call.argument(1, "input_ids"), call.kwargs)

@@ -139,11 +139,15 @@ def _attended_pads(run: Run, config: Any) -> int | None:
         return None  # the mask is the encoder's, the ids at hand are the decoder's
     if pad is None or _mask_origin(run, config) == "inferred from pad ids":
         return 0
-    padding = [_padding(ids, pad, pad in run.stop_ids) for ids in run.prompt]
+    rows = len(run.prompt) if mask is None else len(mask)
+    times, rest = divmod(len(run.prompt), rows or 1)  # generate() repeats rows, not what was given
+    if mask is None:
+        times = max(config.num_beams or 1, config.num_return_sequences or 1)
+    elif mask.ndim != 2 or rest:
+        return None
+    padding = [_padding(ids, pad, pad in run.stop_ids) for ids in run.prompt[::times]]
     if mask is None:
         return sum(map(len, padding))
-    if mask.ndim != 2 or len(mask) != len(run.prompt):
-        return None
     return sum(
         bool(row[place])
         for places, row in zip(padding, mask.tolist(), strict=True)
@@ -208,14 +212,17 @@ def tell(run: Run, result: Any) -> None:
     """What came out: choices with their ends, tokens of prompt and answer, images."""
     returned = getattr(result, "sequences", result)
     rows = returned.tolist() if hasattr(returned, "tolist") else None
+    finish = None
     if run.beams is not None:
         finish = run.beams.finish(run, rows)
         _take_sequences(run, run.beams)
-    else:
+    elif run.follows:
         finish = [run.ends.get(row, "unfinished") for row in range(len(run.chosen))]
         _tell_choices(run, rows, finish)
         cached_ids.remember(run, rows)
-    run.span.columns["finish"] = finish if run.follows else None
+    elif run.prompt and rows is not None:
+        _take_returned(run, rows)
+    run.span.columns["finish"] = finish
     if not run.prompt:
         consumed.note_given(run)
     if run.prompt:
@@ -226,9 +233,35 @@ def tell(run: Run, result: Any) -> None:
 def _take_sequences(run: Run, beams: Beams) -> None:
     """From now on a row is a returned sequence, no longer a beam."""
     ways = beams.paths or [[] for _ in range(len(run.prompt) // beams.count * beams.returned)]
-    run.prompt = [run.prompt[row // beams.returned * beams.count] for row in range(len(ways))]
+    rows = [row // beams.returned * beams.count for row in range(len(ways))]
+    run.prompt = [run.prompt[row] for row in rows]
+    if run.encoding is not None and run.encoding.times == beams.count:
+        run.encoding = run.encoding.repeated(beams.returned)
+    if run.first_positions is not None:
+        run.first_positions = [[axis[row] for row in rows] for axis in run.first_positions]
     run.chosen = [[one["token_id"] for one in way] for way in ways]
     run.texts = [[one["text"] for one in way] for way in ways]
+
+
+def _take_returned(run: Run, rows: list[list[int]]) -> None:
+    """Of a decoding method that is not followed, what it returned is the answer."""
+    columns = run.span.columns
+    beams, returned = (
+        max(columns["beams"], columns["return_sequences"]),
+        columns["return_sequences"],
+    )
+    prompts = [run.prompt[row // returned * beams] for row in range(len(rows))]
+    run.prompt, run.chosen, run.texts = prompts, [], []
+    for prompt, ids in zip(prompts, rows, strict=True):
+        answer = ids[len(prompt) :]
+        end = next((n for n, one in enumerate(answer) if one in run.stop_ids), len(answer) - 1)
+        run.chosen.append(answer[: end + 1])  # a row that ended before the others is padded
+        text = TextAssembler(run.vocabulary, after=prompt).add if run.vocabulary else _no_text
+        run.texts.append([text(one) for one in run.chosen[-1]])
+
+
+def _no_text(token_id: int) -> str | None:
+    return None
 
 
 def _tell_choices(run: Run, rows: list[list[int]] | None, finish: list[str]) -> None:

@@ -11,7 +11,16 @@ import dataclasses
 import sys
 from typing import Any, Final
 
-from tracer.instrument import encodings, images, input_settings, measure, rates, resizes, tokens
+from tracer.instrument import (
+    encodings,
+    fed,
+    images,
+    input_settings,
+    measure,
+    rates,
+    resizes,
+    tokens,
+)
 from tracer.instrument.encodings import Encoding, Pieces
 from tracer.instrument.images import Image
 from tracer.instrument.prompts import Prompt
@@ -303,6 +312,7 @@ def _as_rows(values: Any) -> list[list[int]]:
 
 def tell_unconsumed(recorder: Recorder) -> None:
     """Tokens and images of encodings that no model call consumed."""
+    fed.tell_waiting(recorder)
     for encoding in encodings.known(recorder):
         if encoding.consumed:
             continue

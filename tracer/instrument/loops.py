@@ -47,12 +47,13 @@ class Step:
 
 
 def begin(state: ThreadState, call: Call, model: Any, around: Span) -> Step | None:
-    """Open the step; None where no cache takes part in the forward."""
+    """Open the step; None where no cache takes part in the forward, or one shared by many."""
     recorder = state.recorder
-    given = dict(call.kwargs)
-    given |= dict(zip((model.main_input_name,), call.args[1:], strict=False))
+    given = given_to(model, call)
     cache = first_given(given, *caches.NAMES)
     if cache is None and not _makes_cache(model, given):
+        return None
+    if cache is not None and not caches.is_known(cache):
         return None
     loop = _loop_of(recorder, cache) or Loop(tokens=_held(recorder, cache))
     loop.number += 1
@@ -84,6 +85,11 @@ def begin(state: ThreadState, call: Call, model: Any, around: Span) -> Step | No
     recorder.notes.setdefault("loop_steps", {})[state.ident] = step
     step.started = recorder.clock()
     return step
+
+
+def given_to(model: Any, call: Call) -> dict[str, Any]:
+    """A forward's arguments by name; a first one without a name is the model's main input."""
+    return call.kwargs | dict(zip((model.main_input_name,), call.args[1:], strict=False))
 
 
 def _makes_cache(model: Any, given: dict[str, Any]) -> bool:

@@ -12,7 +12,7 @@ import threading
 from collections.abc import Callable, Iterator
 from typing import Any, Final
 
-from tracer.instrument import loops, measure, memory, vision
+from tracer.instrument import fed, loops, measure, memory, vision
 from tracer.instrument.hooks import InertInCopies
 from tracer.instrument.installer import INSTALLER, tracing_test
 from tracer.instrument.patching import IsOn, Wrap
@@ -318,6 +318,7 @@ def _user_forward(
     step = None
     with recorder.guard("steps"):
         step = loops.begin(state, call, model, span)
+    fed.note(state, span.seq, model, loops.given_to(model, call))
     outcome = yield None
     if step is not None:
         loops.end(state, step, outcome)

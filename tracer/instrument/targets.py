@@ -73,6 +73,7 @@ _PROCESSOR = "transformers.processing_utils:ProcessorMixin"
 _TOKENIZER = "transformers.tokenization_utils_base:PreTrainedTokenizerBase"
 _PIPELINE = "transformers.pipelines.base:Pipeline"
 _GENERATION = "transformers.generation.utils:GenerationMixin"
+_BATCHING = "transformers.generation.continuous_batching.continuous_api:ContinuousMixin"
 _LOAD = "modeling_utils.PreTrainedModel.from_pretrained"
 _GENERATE = "generation.utils.GenerationMixin.generate"
 _SAMPLE = "generation.utils.GenerationMixin._sample"
@@ -538,6 +539,8 @@ TARGETS: Final[tuple[Target, ...]] = (
     Target(_PIPELINE, "postprocess", "stages.span", "output", every_subclass=True),
     # generate(): the set-up, then the decoding method, whose steps are seen by their parts.
     Target(_GENERATION, "generate", "generation.generate", "setup", route="root"),
+    Target(_BATCHING, "generate_batch", "batching.batch", "setup", "root", since=LATE_FOUR),
+    Target(_BATCHING, "init_continuous_batching", "batching.began", route="root", since=LATE_FOUR),
     _setup("_prepare_generation_config"),
     _setup("_prepare_model_inputs"),
     _setup("_prepare_special_tokens"),

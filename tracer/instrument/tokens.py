@@ -66,6 +66,7 @@ class Prompt:
         positions: Three-axis positions as axis, row, index; None where there is one axis only.
         part: encoder or decoder, of a model that has both.
         starts: Running number of each row's first id, where other rows' ids came before.
+        first_row: Number of the first of the rows, where they are some of a batch.
     """
 
     rows: Sequence[Sequence[int]]
@@ -76,6 +77,7 @@ class Prompt:
     positions: Sequence[Sequence[Sequence[int]]] | None = None
     part: str | None = None
     starts: Sequence[int] | None = None
+    first_row: int = 0
 
 
 def of_encoding(encoding: Encoding) -> Prompt:
@@ -95,7 +97,7 @@ def tell(recorder: Recorder, event: int, prompt: Prompt) -> list[int]:
     shown = pictures([line.ids for line in lines], prompt.placeholders, images, _times(prompt))
     for row, line in enumerate(lines):
         start = prompt.starts[row] if prompt.starts else 0
-        common = {"row": row, "part": prompt.part}
+        common = {"row": prompt.first_row + row, "part": prompt.part}
         for index, told in enumerate(_cells(prompt, vocabulary, row, line)):
             told |= common | {"index": start + index, "image": shown[row][index]}
             recorder.add_fact("tokens", event, event, **told)
@@ -151,18 +153,19 @@ def _cells(
             "position": None if is_cut else position,
             "origin": origin,
             "attended": attended,
-            **_identity(token_id, vocabulary, assembler, is_last=index == last),
+            **identity(token_id, vocabulary, assembler, is_last=index == last),
             "kind": "cut" if is_cut else _kind(token_id, vocabulary, prompt.placeholders, origin),
             **({} if is_cut else _axes(prompt.positions, row, position)),
         }
 
 
-def _identity(
+def identity(
     token_id: int,
     vocabulary: Vocabulary | None,
     assembler: TextAssembler | None,
-    is_last: bool,
+    is_last: bool = False,
 ) -> dict[str, Any]:
+    """Columns of an id that follow from it and, for its text, from those before it."""
     if vocabulary is None or assembler is None:
         return {"token_id": token_id}
     vocab, raw = vocabulary.piece(token_id)
