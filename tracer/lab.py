@@ -18,7 +18,7 @@ from typing import Any, Final
 
 from tracer.conversation import Message, Settings, encode, render, tokenizer_of
 from tracer.errors import SessionStateError, TracerError
-from tracer.instrument import caches
+from tracer.instrument.answering import caches
 from tracer.instrument.targets import POSITION_MEMORY
 from tracer.opening import Opened, open_model
 from tracer.session import record

@@ -20,7 +20,7 @@ from tracer.auditing.source import Finding, counted
 from tracer.errors import MissingPackageError
 
 if TYPE_CHECKING:
-    from tracer.instrument.verdicts import Verdict
+    from tracer.instrument.verifying.verdicts import Verdict
 
 
 def audit_model(
@@ -52,8 +52,8 @@ def audit_model(
             raise MissingPackageError(
                 f"audit_model() needs {package}; pip install 'tracer-lab[live]'"
             )
-    from tracer.instrument.comparing import compare
-    from tracer.instrument.sources import Sources, weight_files
+    from tracer.instrument.verifying.comparing import compare
+    from tracer.instrument.verifying.sources import Sources, weight_files
 
     bare = _bare(model)
     given = folder if isinstance(folder, Mapping) else None
@@ -82,7 +82,7 @@ def _bare(model: Any) -> Any:
 
 
 def _findings(verdicts: list[Verdict], unused: list[str]) -> Iterator[Finding]:
-    from tracer.instrument.verdicts import IN_NO_FILE, ON_META
+    from tracer.instrument.verifying.verdicts import IN_NO_FILE, ON_META
 
     lost = [each for each in verdicts if each.because == ON_META]
     random = [each for each in verdicts if each.because == IN_NO_FILE]

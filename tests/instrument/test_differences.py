@@ -3,9 +3,9 @@
 import pytest
 import torch
 
-from tracer.instrument import differences
-from tracer.instrument.differences import is_same, told
-from tracer.instrument.numbering import Numbered, numbers
+from tracer.instrument.verifying import differences
+from tracer.instrument.verifying.differences import is_same, told
+from tracer.instrument.verifying.numbering import Numbered, numbers
 
 NAN = float("nan")
 ROWS = torch.arange(24.0).reshape(4, 6)

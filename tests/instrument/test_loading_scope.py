@@ -34,8 +34,8 @@ from transformers import (
 
 import tracer
 from tracer.demo import checkpoint_folder
-from tracer.instrument import names_apart, resolution
 from tracer.instrument.installer import release
+from tracer.instrument.loads import names_apart, resolution
 
 FOUR = release() < (5, 0)
 pytestmark = [pytest.mark.generations] if FOUR else []

@@ -7,8 +7,8 @@ import torch
 from transformers import AutoModelForCausalLM, LlamaConfig, LlamaForCausalLM
 
 import tracer
-from tracer.instrument.load_notes import BATCH, Load, Plan
-from tracer.instrument.reads import placed
+from tracer.instrument.loads.load_notes import BATCH, Load, Plan
+from tracer.instrument.loads.reads import placed
 from tracer.journal import Journal
 from tracer.recorder import Options, Recorder
 

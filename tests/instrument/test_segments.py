@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tracer.instrument.prompts import split
+from tracer.instrument.asking.prompts import split
 
 
 def _rendered(messages):

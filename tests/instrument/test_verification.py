@@ -413,7 +413,7 @@ def test_a_comparison_that_is_cut_off_leaves_a_whole_trace(folders, monkeypatch)
     def stop(*_, **__):
         raise KeyboardInterrupt
 
-    monkeypatch.setattr("tracer.instrument.conversion.Group.values", stop)
+    monkeypatch.setattr("tracer.instrument.verifying.conversion.Group.values", stop)
     recording = tracer.start(strict=True, verify_weights=True)
     with pytest.raises(KeyboardInterrupt):
         auto.from_pretrained(folder)

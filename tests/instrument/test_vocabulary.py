@@ -6,7 +6,7 @@ from hypothesis import strategies as st
 from tokenizers import Tokenizer, decoders, models, normalizers, pre_tokenizers
 from transformers import PreTrainedTokenizerFast
 
-from tracer.instrument.vocabulary import TextAssembler, Vocabulary
+from tracer.instrument.asking.vocabulary import TextAssembler, Vocabulary
 
 
 @pytest.fixture(scope="module")

@@ -13,8 +13,9 @@ import torch
 from transformers.generation.utils import GenerationMixin
 
 from tracer.demo import draw_scene
-from tracer.instrument import load_notes, patching
+from tracer.instrument import patching
 from tracer.instrument.installer import INSTALLER
+from tracer.instrument.loads import load_notes
 from tracer.instrument.targets import TARGETS
 from tracer.spans import ACTIVE
 

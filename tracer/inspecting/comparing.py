@@ -16,7 +16,7 @@ from tracer.inspecting.prefixes import PrefixRule, prefix_rules
 from tracer.problems import Problem, named
 
 if TYPE_CHECKING:
-    from tracer.instrument.renames import Renamed
+    from tracer.instrument.loads.renames import Renamed
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -71,7 +71,7 @@ def compared(
         entries: What headers say, by tensor name.
         files: File of every name that a load would find.
     """
-    from tracer.instrument import placements, renames
+    from tracer.instrument.loads import placements, renames
 
     tensors = placements.named_tensors(model)
     shapes = {one.name: tuple(one.tensor.shape) for one in tensors}

@@ -191,7 +191,7 @@ def _stored(inspection: Inspection) -> tuple[dict[str, TensorEntry], dict[str, s
 
     An index is believed only of files whose headers could not be read.
     """
-    from tracer.instrument import renames
+    from tracer.instrument.loads import renames
 
     survey = inspection.survey
     named = survey.index.weight_map if survey.index else {}

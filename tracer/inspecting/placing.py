@@ -89,7 +89,7 @@ def _inferred(model: Any, kind: str, rooms: Mapping[Any, tuple[int, str]]) -> di
     from accelerate import infer_auto_device_map
     from accelerate.utils import get_balanced_memory
 
-    from tracer.instrument.renames import undivided_modules
+    from tracer.instrument.loads.renames import undivided_modules
 
     undivided = undivided_modules(model)
     memory = {device: size for device, (size, _) in rooms.items()}
@@ -108,7 +108,8 @@ def _inferred(model: Any, kind: str, rooms: Mapping[Any, tuple[int, str]]) -> di
 
 def _sizes(model: Any) -> Iterator[tuple[str, int]]:
     """Every parameter and buffer once."""
-    from tracer.instrument import measure, placements
+    from tracer.instrument import measure
+    from tracer.instrument.loads import placements
 
     seen = set()
     for one in placements.named_tensors(model):

@@ -16,7 +16,8 @@ from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from typing import Any, Final
 
-from tracer.instrument import imports, load_notes, messages, patching
+from tracer.instrument import imports, messages, patching
+from tracer.instrument.loads import load_notes
 from tracer.instrument.stages import Call, Observer, Outcome
 from tracer.instrument.targets import TARGETS, Target, Version
 from tracer.recorder import Recorder
@@ -318,8 +319,8 @@ def _knows(recorder: Recorder, thing: Any) -> bool:
 
 
 def _named(name: str) -> Callable[..., Any]:
-    """A function of instrument/, as `targets.py` names it."""
-    file, _, function = name.partition(".")
+    """A function of instrument/, as `targets.py` names it: by room, file and name."""
+    file, _, function = name.rpartition(".")
     found: Callable[..., Any] = getattr(
         importlib.import_module(f"tracer.instrument.{file}"), function
     )

@@ -13,7 +13,7 @@ from tracer.instrument import measure
 from tracer.spans import ThreadState
 
 if TYPE_CHECKING:
-    from tracer.instrument.load_notes import Load
+    from tracer.instrument.loads.load_notes import Load
 
 _EVERY_NS: Final = 20_000_000
 _BEFORE: Final = "before the first forward"

@@ -12,7 +12,9 @@ import threading
 from collections.abc import Callable, Iterator
 from typing import Any, Final
 
-from tracer.instrument import fed, loops, measure, memory, vision
+from tracer.instrument import measure, memory
+from tracer.instrument.answering import loops
+from tracer.instrument.asking import fed, vision
 from tracer.instrument.hooks import InertInCopies
 from tracer.instrument.installer import INSTALLER, tracing_test
 from tracer.instrument.patching import IsOn, Wrap

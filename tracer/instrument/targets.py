@@ -118,7 +118,12 @@ def _four(
 
 def _from_pretrained(owner: str, stage: str) -> Target:
     return Target(
-        owner, "from_pretrained", "loading.part_call", stage, route="root", every_subclass=True
+        owner,
+        "from_pretrained",
+        "loads.loading.part_call",
+        stage,
+        route="root",
+        every_subclass=True,
     )
 
 
@@ -147,7 +152,7 @@ def _setup(attribute: str, since: Version | None = None, before: Version | None 
     return Target(
         _GENERATION,
         attribute,
-        "generation.part",
+        "answering.generation.part",
         "setup",
         every_subclass=True,
         since=since,
@@ -158,16 +163,18 @@ def _setup(attribute: str, since: Version | None = None, before: Version | None 
 def _fetch(
     owner: str, attribute: str, since: Version | None = None, before: Version | None = None
 ) -> Target:
-    return Target(owner, attribute, "images.loaded", "vision", since=since, before=before)
+    return Target(owner, attribute, "asking.images.loaded", "vision", since=since, before=before)
 
 
 TARGETS: Final[tuple[Target, ...]] = (
     # A pipeline loads model, tokenizer and processor, with arguments of its own.
-    Target("transformers.pipelines", "pipeline", "loading.pipeline_call", "resolve", route="root"),
+    Target(
+        "transformers.pipelines", "pipeline", "loads.loading.pipeline_call", "resolve", route="root"
+    ),
     Target(
         "transformers",
         "pipeline",
-        "loading.pipeline_call",
+        "loads.loading.pipeline_call",
         "resolve",
         route="root",
         is_copy=True,
@@ -181,7 +188,7 @@ TARGETS: Final[tuple[Target, ...]] = (
     Target(
         f"{_AUTO}.video_processing_auto:AutoVideoProcessor",
         "from_pretrained",
-        "loading.part_call",
+        "loads.loading.part_call",
         "processor",
         route="root",
         since=LATE_FOUR,
@@ -194,13 +201,13 @@ TARGETS: Final[tuple[Target, ...]] = (
     Target(
         _PRETRAINED,
         "from_pretrained",
-        "loading.model_call",
+        "loads.loading.model_call",
         "resolve",
         route="root",
         every_subclass=True,
     ),
     # From a name to files. `cached_files` is the one gate: `cached_file` calls it too.
-    Target("transformers.utils.hub", "cached_files", "resolution.resolved_files", "resolve"),
+    Target("transformers.utils.hub", "cached_files", "loads.resolution.resolved_files", "resolve"),
     Target(
         "transformers.configuration_utils:PreTrainedConfig",
         "get_config_dict",
@@ -238,13 +245,13 @@ TARGETS: Final[tuple[Target, ...]] = (
     Target(
         "transformers.image_processing_base:ImageProcessingMixin",
         "from_dict",
-        "images.configured",
+        "asking.images.configured",
         "processor",
     ),
     Target(
         "transformers.video_processing_utils:BaseVideoProcessor",
         "from_dict",
-        "images.configured",
+        "asking.images.configured",
         "processor",
     ),
     _part(_PROCESSOR, "from_args_and_dict", "processor", None),
@@ -252,7 +259,7 @@ TARGETS: Final[tuple[Target, ...]] = (
     Target(
         _MODELING,
         "_get_resolved_checkpoint_files",
-        "resolution.checkpoint_files",
+        "loads.resolution.checkpoint_files",
         "resolve",
         follows=_LOAD,
     ),
@@ -260,29 +267,31 @@ TARGETS: Final[tuple[Target, ...]] = (
     Target(
         "huggingface_hub.file_download",
         "_download_to_tmp_and_move",
-        "resolution.downloaded",
+        "loads.resolution.downloaded",
         "resolve",
         route="root",
     ),
-    Target(_MODELING, "_get_dtype", "loading.dtype", "metadata", follows=_LOAD, since=FIVE),
-    _four(_MODELING, "_get_dtype", "shards.dtype", "metadata", since=LATE_FOUR),
-    _four(_MODELING, "_get_torch_dtype", "shards.dtype", "metadata", before=LATE_FOUR),
+    Target(_MODELING, "_get_dtype", "loads.loading.dtype", "metadata", follows=_LOAD, since=FIVE),
+    _four(_MODELING, "_get_dtype", "loads.shards.dtype", "metadata", since=LATE_FOUR),
+    _four(_MODELING, "_get_torch_dtype", "loads.shards.dtype", "metadata", before=LATE_FOUR),
     # Two files that a local folder gives without passing that gate.
-    Target(_MODELING, "get_checkpoint_shard_files", "resolution.index_file", "resolve"),
+    Target(_MODELING, "get_checkpoint_shard_files", "loads.resolution.index_file", "resolve"),
     Target(
         "transformers.generation.configuration_utils:GenerationConfig",
         "from_pretrained",
-        "resolution.generation_file",
+        "loads.resolution.generation_file",
         "config",
     ),
     # The model on meta: from the init contexts to the first question asked of the built model
     # (sub-models pass through get_init_context's block too, but are not asked for a dtype plan).
     # In generation 4 the first question is to tie its weights.
-    Target(_PRETRAINED, "get_init_context", "loading.init_context", "meta_init", follows=_LOAD),
+    Target(
+        _PRETRAINED, "get_init_context", "loads.loading.init_context", "meta_init", follows=_LOAD
+    ),
     Target(
         _PRETRAINED,
         "_get_dtype_plan",
-        "loading.built",
+        "loads.loading.built",
         "meta_init",
         follows=_LOAD,
         since=FIVE,
@@ -290,56 +299,58 @@ TARGETS: Final[tuple[Target, ...]] = (
     Target(
         _PRETRAINED,
         "tie_weights",
-        "shards.tied",
+        "loads.shards.tied",
         "tie",
         follows=_LOAD,
         every_subclass=True,
         before=FIVE,
     ),
     _load_stage("get_model_conversion_mapping", "convert", since=FIVE),
-    Target(_MODELING, "_get_device_map", "devices.device_map", "dispatch"),
+    Target(_MODELING, "_get_device_map", "loads.devices.device_map", "dispatch"),
     Target(
         "transformers.integrations.accelerate",
         "infer_auto_device_map",
-        "devices.budget",
+        "loads.devices.budget",
         "dispatch",
         since=FIVE,
     ),
-    Target(_MODELING, "infer_auto_device_map", "devices.budget", "dispatch", before=FIVE),
+    Target(_MODELING, "infer_auto_device_map", "loads.devices.budget", "dispatch", before=FIVE),
     _load_stage("caching_allocator_warmup", "place", None),
     _method("_load_pretrained_model", "tensor_load", since=FIVE),
     # Weights: headers first, then lazy reads in worker threads, converted and set by this thread.
-    Target(_MODELING, "safe_open", "checkpoint_files.opened_file", "metadata", since=FIVE),
-    Target(_MODELING, "load_state_dict", "checkpoint_files.opened_file", "metadata"),
+    Target(_MODELING, "safe_open", "loads.checkpoint_files.opened_file", "metadata", since=FIVE),
+    Target(_MODELING, "load_state_dict", "loads.checkpoint_files.opened_file", "metadata"),
     Target(
         _MODELING,
         "convert_and_load_state_dict_in_model",
-        "loading.weights",
+        "loads.loading.weights",
         "tensor_load",
         follows=_LOAD,
         since=FIVE,
     ),
-    _once_a_tensor(_CONVERT, "spawn_materialize", "reads.submitted"),
+    _once_a_tensor(_CONVERT, "spawn_materialize", "loads.reads.submitted"),
     # Runs in worker threads, which find their load by the tensor that they read.
-    _once_a_tensor(_CONVERT, "_materialize_copy", "reads.read"),
-    _once_a_tensor(f"{_CONVERT}:WeightTransform", "add_tensor", "reads.planned"),
-    _once_a_tensor(f"{_CONVERT}:WeightTransform", "materialize_tensors", "reads.waited"),
-    _once_a_tensor(f"{_CONVERT}:WeightRenaming", "convert", "reads.converted", None),
-    _once_a_tensor(f"{_CONVERT}:WeightConverter", "convert", "reads.converted", None),
-    _once_a_tensor(_CONVERT, "set_param_for_module", "reads.placed"),
-    _once_a_tensor(_CONVERT, "offload_and_maybe_resave_param", "reads.offloaded", None),
+    _once_a_tensor(_CONVERT, "_materialize_copy", "loads.reads.read"),
+    _once_a_tensor(f"{_CONVERT}:WeightTransform", "add_tensor", "loads.reads.planned"),
+    _once_a_tensor(f"{_CONVERT}:WeightTransform", "materialize_tensors", "loads.reads.waited"),
+    _once_a_tensor(f"{_CONVERT}:WeightRenaming", "convert", "loads.reads.converted", None),
+    _once_a_tensor(f"{_CONVERT}:WeightConverter", "convert", "loads.reads.converted", None),
+    _once_a_tensor(_CONVERT, "set_param_for_module", "loads.reads.placed"),
+    _once_a_tensor(_CONVERT, "offload_and_maybe_resave_param", "loads.reads.offloaded", None),
     # Weights in generation 4: names are matched and what no file holds gets its values first; then
     # each shard is opened again, and every tensor read, cast and set by the same thread.
-    _four(_PRETRAINED, "_load_pretrained_model", "shards.weights", "tensor_load"),
-    _four(_PRETRAINED, "_get_key_renaming_mapping", "shards.renamed", "convert"),
-    _four(_MODELING, "_find_missing_and_unexpected_keys", "shards.compared", "initialise"),
+    _four(_PRETRAINED, "_load_pretrained_model", "loads.shards.weights", "tensor_load"),
+    _four(_PRETRAINED, "_get_key_renaming_mapping", "loads.shards.renamed", "convert"),
+    _four(_MODELING, "_find_missing_and_unexpected_keys", "loads.shards.compared", "initialise"),
     _four(_MODELING, "_find_mismatched_keys", "stages.span", "initialise"),
-    _four(_PRETRAINED, "_move_missing_keys_from_meta_to_cpu", "shards.moved_missing", "place"),
-    _four(_PRETRAINED, "_initialize_missing_keys", "shards.initialised", "initialise"),
+    _four(
+        _PRETRAINED, "_move_missing_keys_from_meta_to_cpu", "loads.shards.moved_missing", "place"
+    ),
+    _four(_PRETRAINED, "_initialize_missing_keys", "loads.shards.initialised", "initialise"),
     _four(
         _MODELING,
         "load_shard_files_with_threadpool",
-        "shards.in_parallel",
+        "loads.shards.in_parallel",
         "tensor_load",
         None,
         LATE_FOUR,
@@ -347,19 +358,21 @@ TARGETS: Final[tuple[Target, ...]] = (
     Target(
         _MODELING,
         "load_shard_file",
-        "shards.shard_file",
+        "loads.shards.shard_file",
         "tensor_load",
         route="job",
         follows=_LOAD,
         since=LATE_FOUR,
         before=FIVE,
     ),
-    _four(_MODELING, "safe_open", "shards.opened_file", "metadata", None),
-    _four(_MODELING, "_load_state_dict_into_meta_model", "shards.shard_weights", "tensor_load"),
-    _once_a_tensor_in_four("_infer_parameter_dtype", "shard_reads.begun", _SHARD),
-    _once_a_tensor_in_four("_load_parameter_into_model", "shard_reads.placed"),
-    _once_a_tensor_in_four("offload_weight", "shard_reads.offloaded"),
-    _once_a_tensor_in_four("shard_and_distribute_module", "shard_reads.distributed"),
+    _four(_MODELING, "safe_open", "loads.shards.opened_file", "metadata", None),
+    _four(
+        _MODELING, "_load_state_dict_into_meta_model", "loads.shards.shard_weights", "tensor_load"
+    ),
+    _once_a_tensor_in_four("_infer_parameter_dtype", "loads.shard_reads.begun", _SHARD),
+    _once_a_tensor_in_four("_load_parameter_into_model", "loads.shard_reads.placed"),
+    _once_a_tensor_in_four("offload_weight", "loads.shard_reads.offloaded"),
+    _once_a_tensor_in_four("shard_and_distribute_module", "loads.shard_reads.distributed"),
     _load_stage("load_offloaded_weights", "place", None, before=LATE_FOUR),
     # GGUF: parsed anew for configuration, tokenizer and weights. The name is imported inside
     # functions, so it is looked up on its own module; in generation 4 three modules hold copies.
@@ -370,7 +383,7 @@ TARGETS: Final[tuple[Target, ...]] = (
     Target(
         "transformers.modeling_gguf_pytorch_utils",
         "get_gguf_hf_weights_map",
-        "gguf_names.mapped",
+        "loads.gguf_names.mapped",
         is_lean=True,
     ),
     _part("transformers.quantizers.quantizer_gguf:GgufHfQuantizer", "read_header", "metadata"),
@@ -379,7 +392,7 @@ TARGETS: Final[tuple[Target, ...]] = (
     Target(
         _PRETRAINED,
         "_finalize_model_loading",
-        "loading.finalized",
+        "loads.loading.finalized",
         "initialise",
         follows=_LOAD,
         since=FIVE,
@@ -388,7 +401,7 @@ TARGETS: Final[tuple[Target, ...]] = (
     Target(
         _PRETRAINED,
         "_move_missing_keys_from_meta_to_device",
-        "loading.moved_missing",
+        "loads.loading.moved_missing",
         "place",
         follows=_LOAD,
         since=FIVE,
@@ -411,7 +424,7 @@ TARGETS: Final[tuple[Target, ...]] = (
     Target(
         _PROCESSOR,
         "apply_chat_template",
-        "prompts.template",
+        "asking.prompts.template",
         "template",
         route="root",
         every_subclass=True,
@@ -419,7 +432,7 @@ TARGETS: Final[tuple[Target, ...]] = (
     Target(
         _TOKENIZER,
         "apply_chat_template",
-        "prompts.template",
+        "asking.prompts.template",
         "template",
         route="root",
         every_subclass=True,
@@ -429,7 +442,7 @@ TARGETS: Final[tuple[Target, ...]] = (
     Target(
         _TOKENIZER,
         "apply_chat_template",
-        "prompts.tokenizer_template",
+        "asking.prompts.tokenizer_template",
         "template",
         route="root",
         every_subclass=True,
@@ -440,22 +453,32 @@ TARGETS: Final[tuple[Target, ...]] = (
     Target(
         "transformers.processing_utils",
         "render_jinja_template",
-        "prompts.rendered",
+        "asking.prompts.rendered",
         "template",
         since=LATE_FOUR,
     ),
     Target(
         "transformers.tokenization_utils_base",
         "render_jinja_template",
-        "prompts.rendered",
+        "asking.prompts.rendered",
         "template",
         since=LATE_FOUR,
     ),
-    Target("qwen_vl_utils.vision_process", "extract_vision_info", "images.found", "vision", "root"),
-    Target("qwen_vl_utils.vision_process", "fetch_image", "images.fetched", "vision", "root"),
-    Target("qwen_vl_utils.vision_process", "fetch_video", "images.fetched", "vision", "root"),
-    Target("qwen_vl_utils.vision_process", "to_rgb", "images.converted"),
-    Target("qwen_vl_utils.vision_process", "smart_resize", "images.resized"),
+    Target(
+        "qwen_vl_utils.vision_process",
+        "extract_vision_info",
+        "asking.images.found",
+        "vision",
+        "root",
+    ),
+    Target(
+        "qwen_vl_utils.vision_process", "fetch_image", "asking.images.fetched", "vision", "root"
+    ),
+    Target(
+        "qwen_vl_utils.vision_process", "fetch_video", "asking.images.fetched", "vision", "root"
+    ),
+    Target("qwen_vl_utils.vision_process", "to_rgb", "asking.images.converted"),
+    Target("qwen_vl_utils.vision_process", "smart_resize", "asking.images.resized"),
     # The library's own way to fetch, by the name that it looks up.
     _fetch("transformers.processing_utils", "load_image", before=LATE_FOUR),
     _fetch("transformers.processing_utils", "load_video", before=LATE_FOUR),
@@ -465,14 +488,16 @@ TARGETS: Final[tuple[Target, ...]] = (
     Target(
         _PROCESSOR,
         "__call__",
-        "inputs.processor_call",
+        "asking.inputs.processor_call",
         "encode",
         route="root",
         every_subclass=True,
     ),
     _part(_PROCESSOR, "prepare_inputs_layout", "encode"),
     _part(_PROCESSOR, "validate_inputs", "encode"),
-    Target(_PROCESSOR, "_merge_kwargs", "input_settings.merged", "encode", every_subclass=True),
+    Target(
+        _PROCESSOR, "_merge_kwargs", "asking.input_settings.merged", "encode", every_subclass=True
+    ),
     _part(_PROCESSOR, "_process_images", "encode"),
     _part(_PROCESSOR, "_process_videos", "encode"),
     _part(_PROCESSOR, "get_text_with_replacements", "encode"),
@@ -483,7 +508,7 @@ TARGETS: Final[tuple[Target, ...]] = (
     Target(
         _TOKENIZER,
         "__call__",
-        "inputs.tokenizer_call",
+        "asking.inputs.tokenizer_call",
         "encode",
         route="root",
         every_subclass=True,
@@ -491,13 +516,13 @@ TARGETS: Final[tuple[Target, ...]] = (
     Target(
         _TOKENIZER,
         "_get_padding_truncation_strategies",
-        "input_settings.strategies",
+        "asking.input_settings.strategies",
         every_subclass=True,
     ),
     Target(
         "transformers.image_processing_utils:BaseImageProcessor",
         "__call__",
-        "inputs.image_processor_call",
+        "asking.inputs.image_processor_call",
         "encode",
         route="root",
         every_subclass=True,
@@ -505,21 +530,21 @@ TARGETS: Final[tuple[Target, ...]] = (
     Target(
         "transformers.feature_extraction_utils:BatchFeature",
         "to",
-        "outputs.transfer",
+        "asking.outputs.transfer",
         "transfer",
         route="root",
     ),
     Target(
         "transformers.tokenization_utils_base:BatchEncoding",
         "to",
-        "outputs.transfer",
+        "asking.outputs.transfer",
         "transfer",
         route="root",
     ),
     Target(
         _TOKENIZER,
         "decode",
-        "outputs.output",
+        "asking.outputs.output",
         "output",
         route="root",
         every_subclass=True,
@@ -527,20 +552,30 @@ TARGETS: Final[tuple[Target, ...]] = (
     Target(
         _TOKENIZER,
         "batch_decode",
-        "outputs.output",
+        "asking.outputs.output",
         "output",
         route="root",
         every_subclass=True,
     ),
     # A pipeline is a call around the others.
-    Target(_PIPELINE, "__call__", "generation.pipeline", "setup", "root", every_subclass=True),
+    Target(
+        _PIPELINE, "__call__", "answering.generation.pipeline", "setup", "root", every_subclass=True
+    ),
     Target(_PIPELINE, "preprocess", "stages.span", "encode", every_subclass=True),
     Target(_PIPELINE, "forward", "stages.span", "forward", every_subclass=True),
     Target(_PIPELINE, "postprocess", "stages.span", "output", every_subclass=True),
     # generate(): the set-up, then the decoding method, whose steps are seen by their parts.
-    Target(_GENERATION, "generate", "generation.generate", "setup", route="root"),
-    Target(_BATCHING, "generate_batch", "batching.batch", "setup", "root", since=LATE_FOUR),
-    Target(_BATCHING, "init_continuous_batching", "batching.began", route="root", since=LATE_FOUR),
+    Target(_GENERATION, "generate", "answering.generation.generate", "setup", route="root"),
+    Target(
+        _BATCHING, "generate_batch", "answering.batching.batch", "setup", "root", since=LATE_FOUR
+    ),
+    Target(
+        _BATCHING,
+        "init_continuous_batching",
+        "answering.batching.began",
+        route="root",
+        since=LATE_FOUR,
+    ),
     _setup("_prepare_generation_config"),
     _setup("_prepare_model_inputs"),
     _setup("_prepare_special_tokens"),
@@ -557,52 +592,54 @@ TARGETS: Final[tuple[Target, ...]] = (
     Target(
         "transformers.generation.configuration_utils:GenerationConfig",
         "from_dict",
-        "generation_settings.file_read",
+        "answering.generation_settings.file_read",
         before=FIVE,
     ),
-    Target(_GENERATION, "_sample", "generation.decoding"),
-    Target(_GENERATION, "_beam_search", "generation.decoding"),
-    Target(_GENERATION, "_assisted_decoding", "generation.decoding"),
+    Target(_GENERATION, "_sample", "answering.generation.decoding"),
+    Target(_GENERATION, "_beam_search", "answering.generation.decoding"),
+    Target(_GENERATION, "_assisted_decoding", "answering.generation.decoding"),
     Target(
         _GENERATION,
         "_get_running_beams_for_next_iteration",
-        "generation.beams_selected",
+        "answering.generation.beams_selected",
         follows=_BEAM_SEARCH,
     ),
     Target(
         _GENERATION,
         "_update_finished_beams",
-        "generation.beams_ended",
+        "answering.generation.beams_ended",
         follows=_BEAM_SEARCH,
     ),
     Target(
         _GENERATION,
         "_get_candidate_generator",
-        "generation.drafting",
+        "answering.generation.drafting",
         follows=_ASSISTED,
     ),
     # Later these four are code of a hub repository, which calls none of the library's names.
-    Target(_GENERATION, "_contrastive_search", "generation.decoding", before=LATE_FOUR),
-    Target(_GENERATION, "_dola_decoding", "generation.decoding", before=LATE_FOUR),
-    Target(_GENERATION, "_group_beam_search", "generation.decoding", before=LATE_FOUR),
-    Target(_GENERATION, "_constrained_beam_search", "generation.decoding", before=LATE_FOUR),
+    Target(_GENERATION, "_contrastive_search", "answering.generation.decoding", before=LATE_FOUR),
+    Target(_GENERATION, "_dola_decoding", "answering.generation.decoding", before=LATE_FOUR),
+    Target(_GENERATION, "_group_beam_search", "answering.generation.decoding", before=LATE_FOUR),
+    Target(
+        _GENERATION, "_constrained_beam_search", "answering.generation.decoding", before=LATE_FOUR
+    ),
     Target(
         _GENERATION,
         "prepare_inputs_for_generation",
-        "generation.prepared",
+        "answering.generation.prepared",
         follows=_SAMPLE,
         every_subclass=True,
     ),
     Target(
         "transformers.generation.logits_process:LogitsProcessorList",
         "__call__",
-        "generation.processed",
+        "answering.generation.processed",
         follows=_SAMPLE,
     ),
     Target(
         "transformers.generation.stopping_criteria:StoppingCriteriaList",
         "__call__",
-        "generation.stopped",
+        "answering.generation.stopped",
         follows=_SAMPLE,
     ),
     # A model made before the recording is met at its first forward.
@@ -619,7 +656,7 @@ TARGETS: Final[tuple[Target, ...]] = (
 )
 
 RESIZE: Final = Target(
-    "transformers.image_processing_utils", "smart_resize", "resizes.processed", "encode"
+    "transformers.image_processing_utils", "smart_resize", "asking.resizes.processed", "encode"
 )
 """Function of an image processor's own file that computes a size; met where one is called."""
 

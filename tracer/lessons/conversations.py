@@ -19,7 +19,7 @@ from tracer.analysis.generation import generate_calls
 from tracer.analysis.turns import turns
 from tracer.demo.drawing import COLOURS, FORMS, PLACES
 from tracer.errors import UnknownNameError
-from tracer.instrument import caches
+from tracer.instrument.answering import caches
 from tracer.trace import Trace
 
 Way = Literal["history", "cache", "window", "summary", "window and cache"]

@@ -1,0 +1,1 @@
+"""generate(): its steps, choices, cache, and the settings in force."""

@@ -1,0 +1,214 @@
+"""The choice of a token: raw and processed scores, what each processor did, the alternatives.
+
+All numbers come from the lab's own copies of the score vectors, in float32, read when the step is
+resolved. Entropies are in nats. Which token was picked where is told by a `Pick`: one a row in
+greedy decoding and sampling; `beams.py` and `drafts.py` make others.
+"""
+
+from __future__ import annotations
+
+import math
+import sys
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
+
+from tracer.instrument import measure
+from tracer.instrument.answering import effects, finishes
+from tracer.instrument.answering.scores import Pick, Scores
+from tracer.instrument.answering.spreads import Spread
+
+if TYPE_CHECKING:
+    from tracer.instrument.answering.run import Run
+
+
+def tell(run: Run, step: int, scores: Scores) -> None:
+    """Write a step in which each row chose one token."""
+    chosen = scores.chosen.tolist()
+    picks = [Pick(row, row) for row, done in enumerate(run.finished) if not done]
+    told = tell_picks(run, step, scores, chosen, picks)
+    for pick, columns in zip(picks, told, strict=True):
+        text = run.assemblers[pick.row].add(chosen[pick.row]) if run.assemblers else None
+        hold(run, columns | {"text": text, "parent_row": pick.row, "sequence": pick.row})
+    if scores.logits is not None:
+        tell_logits(run, step, scores.logits, [(pick.source, pick.row, 0) for pick in picks])
+    _advance(run, chosen, scores)
+
+
+def hold(run: Run, columns: dict[str, Any]) -> None:
+    """Keep a row's newest choice back until it is known whether it stands."""
+    row = columns["row"]
+    release(run, row, accepted=True)  # the row went on, so the choice before stands
+    run.texts[row].append(columns["text"])
+    run.last_choice[row] = columns
+
+
+def release(run: Run, row: int, *, accepted: bool | None, finish: str | None = None) -> None:
+    """Write the choice that a row holds back: whether it stood is known one step later."""
+    choice = run.last_choice.pop(row, None)
+    if choice is not None:
+        write(run, choice, accepted=accepted, finish=finish)
+
+
+def write(run: Run, choice: dict[str, Any], **columns: Any) -> None:
+    """Write a row of `choices`."""
+    call = run.span.seq
+    run.recorder.add_fact("choices", call, call, **(choice | columns))
+
+
+def tell_picks(
+    run: Run,
+    step: int,
+    scores: Scores,
+    chosen: list[int],
+    picks: Sequence[Pick],
+    logits: Any = None,
+) -> list[dict[str, Any]]:
+    """Write the rows of `candidates`, `effects` and `stops` that belong to a step's picks.
+
+    Args:
+        run: The generate() that they are of.
+        step: Number of the step.
+        scores: One row for each pick's `source`.
+        chosen: The token picked from each row of the scores.
+        picks: What is told; rows of the scores that none names are left out.
+        logits: The model's own, where `scores.raw` holds something made of them.
+
+    Returns:
+        The columns of `choices` that follow from the scores, one a pick.
+    """
+    torch = sys.modules["torch"]
+    options = run.recorder.options
+    with torch.no_grad():
+        ids = scores.chosen  # a copy of them lies where the scores do, unless rows were rearranged
+        if ids is None:
+            ids = torch.tensor(chosen, device=scores.raw.device)
+        ids = ids.unsqueeze(-1)
+        raw = Spread.over_all(scores.raw)
+        final = raw if scores.final is scores.raw else Spread.of_the_best(scores.final)
+        facts = _choice_facts(raw, final, ids)
+        top, top_ids = final.best(min(max(options.top_k, 2), final.scores.shape[-1]))
+        best = torch.exp(top[:, :2] - final.log_total).tolist()
+        kept = top[:, : options.top_k], top_ids[:, : options.top_k]
+        _tell_candidates(run, step, picks, raw, final, *kept, logits)
+        if options.effects:
+            effects.tell(run, step, picks, raw, final, scores, ids)
+        if run.stop_ids:
+            _tell_stops(run, step, picks, final)
+    return [
+        {
+            "step": step,
+            "row": pick.row,
+            "offset": pick.offset,
+            "token_id": chosen[pick.source],
+            "margin": best[pick.source][0] - best[pick.source][1] if len(best[0]) > 1 else None,
+            **{name: values[pick.source] for name, values in facts.items()},
+        }
+        for pick in picks
+    ]
+
+
+def _choice_facts(raw: Spread, final: Spread, ids: Any) -> dict[str, list[float]]:
+    raw_score, score = raw.at(ids), final.at(ids)
+    logprob = score - final.log_total
+    facts = {
+        "raw_logprob": raw_score - raw.log_total,
+        "raw_rank": raw.rank(raw_score),
+        "raw_entropy": raw.entropy,
+        "logprob": logprob,
+        "probability": logprob.exp(),
+        "entropy": final.entropy,
+        "score": score,
+    }
+    return {name: values.flatten().tolist() for name, values in facts.items()}
+
+
+def _tell_candidates(
+    run: Run,
+    step: int,
+    picks: Sequence[Pick],
+    raw: Spread,
+    final: Spread,
+    top: Any,
+    ids: Any,
+    logits: Any,
+) -> None:
+    raw_scores = raw.at(ids)
+    raw_logits = raw_scores if logits is None else logits.float().gather(-1, ids)
+    columns = {
+        "token_id": ids.tolist(),
+        "raw_logit": raw_logits.tolist(),
+        "raw_probability": (raw_scores - raw.log_total).exp_().tolist(),
+        "score": top.tolist(),
+        "probability": (top - final.log_total).exp_().tolist(),
+    }
+    text = run.vocabulary.text if run.vocabulary else None
+    for source, row, offset in picks:
+        scores = columns["score"][source]
+        # Removed ids have no order among themselves.
+        count = next((n for n, score in enumerate(scores) if score == -math.inf), len(scores))
+        cells = {name: values[source][:count] for name, values in columns.items()}
+        run.recorder.add_facts(
+            "candidates",
+            run.span.seq,
+            count,
+            step=step,
+            row=row,
+            offset=offset,
+            token_rank=list(range(count)),
+            text=[text(one) for one in cells["token_id"]] if text else None,
+            **cells,
+        )
+
+
+def _tell_stops(run: Run, step: int, picks: Sequence[Pick], final: Spread) -> None:
+    torch = sys.modules["torch"]
+    # An id beyond the vocabulary (a default of another model) can never be chosen: no row.
+    stop_ids = [one for one in run.stop_ids if 0 <= one < final.scores.shape[-1]]
+    if not stop_ids:
+        return
+    ids = torch.tensor(stop_ids, device=final.scores.device).expand(final.scores.shape[0], -1)
+    own = final.at(ids)
+    probabilities = (own - final.log_total).exp().tolist()
+    ranks = final.rank(own).tolist()
+    for source, row, offset in picks:
+        run.recorder.add_facts(
+            "stops",
+            run.span.seq,
+            len(stop_ids),
+            step=step,
+            row=row,
+            offset=offset,
+            token_id=stop_ids,
+            token_rank=ranks[source],
+            probability=probabilities[source],
+        )
+
+
+def tell_logits(run: Run, step: int, logits: Any, places: Sequence[tuple[int, int, int]]) -> None:
+    """Write rows of `logits`: index into the matrix, then row and offset, for each."""
+    torch = sys.modules["torch"]
+    call = run.span.seq
+    for index, row, offset in places:
+        raw = logits[index].cpu().contiguous().view(torch.uint8).numpy().tobytes()
+        run.recorder.add_fact(
+            "logits",
+            call,
+            call,
+            step=step,
+            row=row,
+            offset=offset,
+            dtype=measure.dtype_name(logits.dtype),
+            values=raw,
+        )
+
+
+def _advance(run: Run, chosen: list[int], scores: Scores) -> None:
+    over = scores.stopped.tolist() if scores.stopped is not None else [False] * len(chosen)
+    for row, token_id in enumerate(chosen):
+        if run.finished[row]:
+            continue
+        run.chosen[row].append(token_id)
+        if over[row]:
+            run.finished[row] = True
+            length = len(run.prompt[row]) + len(run.chosen[row])
+            run.ends[row] = finishes.reason(run, scores.fired, row, token_id, length)

@@ -1,0 +1,297 @@
+"""What a generate() tells besides its steps: settings with origins, chain, inputs, tokens, finish.
+
+Told when the decoding method begins (what is in force) and when the call has returned (what came
+out), as the recorder's own work.
+"""
+
+from __future__ import annotations
+
+import sys
+from typing import Any, Final
+
+from tracer.instrument import measure, modules
+from tracer.instrument.answering import cached_ids, caches, choices, finishes, generation_settings
+from tracer.instrument.answering.beams import Beams
+from tracer.instrument.answering.run import Run
+from tracer.instrument.asking import consumed, tokens
+from tracer.instrument.asking.vocabulary import TextAssembler
+
+_FEW: Final = 256
+"""Ids that a processor may hold and still be told whole: the longest list shipped with a speech
+model has about 90; an encoder's input is longer."""
+
+
+def tell_setup(run: Run, input_ids: Any, kwargs: dict[str, Any]) -> None:
+    """Everything in force as decoding begins."""
+    config = kwargs["generation_config"]
+    run.prompt = input_ids.tolist()
+    run.chosen = [[] for _ in run.prompt]
+    run.texts = [[] for _ in run.prompt]
+    run.finished = [False] * len(run.prompt)
+    run.own_config = run.model.generation_config.to_dict()
+    run.defaults = generation_settings.library_defaults(run.model.generation_config)
+    run.is_greedy = not config.do_sample
+    run.max_length = config.max_length
+    run.watches_criteria = not finishes.are_plain(kwargs["stopping_criteria"])
+    run.stop_ids = _stop_ids(config)
+    run.encoding = consumed.find(run)
+    run.tokenizer = run.encoding.tokenizer if run.encoding else _tokenizer_of(run)
+    run.vocabulary = tokens.vocabulary_of(run.recorder, run.tokenizer)
+    if run.vocabulary is not None:
+        run.assemblers = [TextAssembler(run.vocabulary, after=row) for row in run.prompt]
+    if run.follows == "beams":
+        returned = config.num_return_sequences or 1
+        run.beams = Beams(config.num_beams, returned, len(run.prompt[0]))
+    run.chain_length = len(kwargs["logits_processor"])
+    _tell_call(run, config, kwargs)
+    cached_ids.compare(run, kwargs.get("cache", kwargs.get("past_key_values")))
+    generation_settings.tell(run, config)
+    _tell_chain(run, "processor", kwargs["logits_processor"])
+    _tell_chain(run, "criterion", kwargs["stopping_criteria"])
+    _tell_inputs(run)
+
+
+def _tokenizer_of(run: Run) -> Any:
+    """The tokenizer given to generate(), else the one loaded from the model's own folder."""
+    given = run.kwargs.get("tokenizer")
+    if given is not None:
+        return given
+    loaded: dict[str, Any] = run.recorder.notes.get("tokenizers", {})
+    return loaded.get(str(run.model.config.name_or_path))
+
+
+def _stop_ids(config: Any) -> list[int]:
+    tensor = getattr(config, "_eos_token_tensor", None)
+    return [] if tensor is None else [int(one) for one in tensor.reshape(-1).tolist()]
+
+
+def _tell_call(run: Run, config: Any, kwargs: dict[str, Any]) -> None:
+    torch = sys.modules["torch"]
+    cache = kwargs.get("cache", kwargs.get("past_key_values"))
+    returned = config.num_return_sequences or 1
+    beams = config.num_beams or 1
+    stop_origin, _ = generation_settings.origin_of(run, "eos_token_id", config.eos_token_id)
+    run.span.columns |= {
+        "mode": mode(run),
+        "rows": len(run.prompt) // max(returned, beams),
+        "beams": beams,
+        "return_sequences": returned,
+        "cache": None if cache is None else caches.name(run.recorder, cache, run),
+        "cache_class": None if cache is None else type(cache).__name__,
+        "cache_why": _cache_why(run, config, cache),
+        "mask_origin": _mask_origin(run, config),
+        "attended_pads": _attended_pads(run, config),
+        "stop_ids": [{"id": one, "origin": stop_origin} for one in run.stop_ids],
+        "grad_mode": modules.grad_mode(),
+        "compiled": run.is_compiled or modules.is_compiled(run.model),
+        "rng_state": None
+        if run.is_greedy
+        else {"cpu": bytes(torch.random.get_rng_state().tolist()).hex()},
+    }
+
+
+def mode(run: Run) -> str:
+    """How tokens are chosen, and the function that does it."""
+    how = "greedy" if run.is_greedy else "sampling"
+    if run.beams is not None:
+        how = f"beam search, {how}"
+    elif run.follows == "drafts":
+        how = f"assisted by {run.drafting}, {how}" if run.drafting else f"assisted, {how}"
+    elif not run.follows:
+        how = run.mode.strip("_")
+    elif run.is_custom:
+        how = "custom"
+    return f"{how} ({run.mode})"
+
+
+def _cache_why(run: Run, config: Any, cache: Any) -> str:
+    if run.kwargs.get("cache") is not None or run.kwargs.get("past_key_values") is not None:
+        return "passed by the user" if run.span.parent < 0 else "passed by the call around it"
+    if config.use_cache is False:
+        return "use_cache=False"
+    if config.cache_implementation is not None:
+        return f"cache_implementation={config.cache_implementation!r}"
+    return "the library's default" if cache is not None else "made by the model itself"
+
+
+def _mask_origin(run: Run, config: Any) -> str:
+    if run.kwargs.get("attention_mask") is not None:
+        return "given"
+    if run.model.config.is_encoder_decoder:
+        return "made by the library for the encoder"
+    pad = config.pad_token_id
+    if pad is None or pad in run.stop_ids or not any(pad in row for row in run.prompt):
+        return "all ones"
+    return "inferred from pad ids"
+
+
+def _attended_pads(run: Run, config: Any) -> int | None:
+    mask, pad = run.kwargs.get("attention_mask"), config.pad_token_id
+    if run.model.config.is_encoder_decoder:
+        return None  # the mask is the encoder's, the ids at hand are the decoder's
+    if pad is None or _mask_origin(run, config) == "inferred from pad ids":
+        return 0
+    rows = len(run.prompt) if mask is None else len(mask)
+    times, rest = divmod(len(run.prompt), rows or 1)  # generate() repeats rows, not what was given
+    if mask is None:
+        times = max(config.num_beams or 1, config.num_return_sequences or 1)
+    elif mask.ndim != 2 or rest:
+        return None
+    padding = [_padding(ids, pad, pad in run.stop_ids) for ids in run.prompt[::times]]
+    if mask is None:
+        return sum(map(len, padding))
+    return sum(
+        bool(row[place])
+        for places, row in zip(padding, mask.tolist(), strict=True)
+        for place in places
+        if place < len(row)
+    )
+
+
+def _padding(ids: list[int], pad: int, is_stop: bool) -> list[int]:
+    """Positions of pad ids at the ends of a row; one at its end is a turn's own if it is a stop."""
+    left = next((place for place, one in enumerate(ids) if one != pad), len(ids))
+    right = next((place for place, one in enumerate(reversed(ids)) if one != pad), 0)
+    own = 1 if is_stop and right else 0
+    return [*range(left), *range(len(ids) - right + own, len(ids))]
+
+
+def _tell_chain(run: Run, kind: str, parts: Any) -> None:
+    name = {"processor": "logits_processor", "criterion": "stopping_criteria"}[kind]
+    given = run.kwargs.get(name) or ()
+    for index, part in enumerate(parts):
+        run.recorder.add_fact(
+            "chain",
+            run.span.seq,
+            run.span.seq,
+            model=run.name,
+            kind=kind,
+            index=index,
+            class_name=type(part).__name__,
+            defined_in=type(part).__module__,
+            origin="call" if any(part is one for one in given) else "library",
+            parameters=_plain_attributes(part),
+        )
+
+
+def _plain_attributes(part: Any) -> dict[str, Any]:
+    plain: dict[str, Any] = {}
+    for name, value in getattr(part, "__dict__", {}).items():  # a class with slots has none
+        if isinstance(value, bool | int | float | str):
+            plain[name] = value
+        elif hasattr(value, "numel") and value.numel() <= _FEW and value.device.type == "cpu":
+            plain[name] = value.tolist()
+    return plain
+
+
+def _tell_inputs(run: Run) -> None:
+    for name, value in run.kwargs.items():
+        if not hasattr(value, "element_size"):
+            continue
+        run.recorder.add_fact(
+            "inputs",
+            run.span.seq,
+            run.span.seq,
+            tensor=run.model.main_input_name if name == "inputs" else name,
+            shape=measure.shape_of(value),
+            dtype=measure.dtype_name(value.dtype),
+            device=str(value.device),
+            size_bytes=measure.size_of(value),
+        )
+
+
+def tell(run: Run, result: Any) -> None:
+    """What came out: choices with their ends, tokens of prompt and answer, images."""
+    returned = getattr(result, "sequences", result)
+    rows = returned.tolist() if hasattr(returned, "tolist") else None
+    finish = None
+    if run.beams is not None:
+        finish = run.beams.finish(run, rows)
+        _take_sequences(run, run.beams)
+    elif run.follows:
+        finish = [run.ends.get(row, "unfinished") for row in range(len(run.chosen))]
+        _tell_choices(run, rows, finish)
+        cached_ids.remember(run, rows)
+    elif run.prompt and rows is not None:
+        _take_returned(run, rows)
+    run.span.columns["finish"] = finish
+    if not run.prompt:
+        consumed.note_given(run)
+    if run.prompt:
+        _tell_answer(run, rows, consumed.tell_prompt(run))
+        consumed.tell_images(run)
+
+
+def _take_sequences(run: Run, beams: Beams) -> None:
+    """From now on a row is a returned sequence, no longer a beam."""
+    ways = beams.paths or [[] for _ in range(len(run.prompt) // beams.count * beams.returned)]
+    rows = [row // beams.returned * beams.count for row in range(len(ways))]
+    run.prompt = [run.prompt[row] for row in rows]
+    if run.encoding is not None and run.encoding.times == beams.count:
+        run.encoding = run.encoding.repeated(beams.returned)
+    if run.first_positions is not None:
+        run.first_positions = [[axis[row] for row in rows] for axis in run.first_positions]
+    run.chosen = [[one["token_id"] for one in way] for way in ways]
+    run.texts = [[one["text"] for one in way] for way in ways]
+
+
+def _take_returned(run: Run, rows: list[list[int]]) -> None:
+    """Of a decoding method that is not followed, what it returned is the answer."""
+    columns = run.span.columns
+    beams, returned = (
+        max(columns["beams"], columns["return_sequences"]),
+        columns["return_sequences"],
+    )
+    prompts = [run.prompt[row // returned * beams] for row in range(len(rows))]
+    run.prompt, run.chosen, run.texts = prompts, [], []
+    for prompt, ids in zip(prompts, rows, strict=True):
+        answer = ids[len(prompt) :]
+        end = next((n for n, one in enumerate(answer) if one in run.stop_ids), len(answer) - 1)
+        run.chosen.append(answer[: end + 1])  # a row that ended before the others is padded
+        text = TextAssembler(run.vocabulary, after=prompt).add if run.vocabulary else _no_text
+        run.texts.append([text(one) for one in run.chosen[-1]])
+
+
+def _no_text(token_id: int) -> str | None:
+    return None
+
+
+def _tell_choices(run: Run, rows: list[list[int]] | None, finish: list[str]) -> None:
+    """The last choice of each row: it stands if what was returned has it."""
+    for row, choice in list(run.last_choice.items()):
+        place = len(run.prompt[row]) + len(run.chosen[row]) - 1
+        choice["text"] = run.end_text(row)
+        stands = None
+        if rows is not None:
+            stands = place < len(rows[row]) and rows[row][place] == choice["token_id"]
+        choices.release(run, row, accepted=stands, finish=finish[row])
+
+
+def _tell_answer(run: Run, rows: list[list[int]] | None, numbers: list[int]) -> None:
+    """Tokens of the answer; `numbers` are the running numbers of each row's first."""
+    part = "decoder" if consumed.is_encoder_decoder(run) else None
+    for row, ids in enumerate(run.chosen):
+        start = len(run.prompt[row])
+        for place, token_id in enumerate(ids):
+            if rows is not None and (
+                start + place >= len(rows[row]) or rows[row][start + place] != token_id
+            ):
+                continue
+            vocab, raw = run.vocabulary.piece(token_id) if run.vocabulary else (None, None)
+            special = run.vocabulary.is_special(token_id) if run.vocabulary else None
+            run.recorder.add_fact(
+                "tokens",
+                run.span.seq,
+                run.span.seq,
+                row=row,
+                index=numbers[row] + place,
+                position=start + place,
+                part=part,
+                token_id=token_id,
+                vocab=vocab,
+                bytes_hex=None if raw is None else raw.hex(),
+                text=run.texts[row][place],
+                kind=None if special is None else ("special" if special else "text"),
+                origin="generated",
+                attended=True,
+            )

@@ -1,0 +1,385 @@
+"""One `generate()` as it goes on: its current step, and what is resolved between steps.
+
+A step's own copies (chosen ids, score vectors) are read at the *next* boundary, after the library
+itself has waited for the device, so that the lab adds no synchronisation. Then they are gone.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import sys
+from typing import Any
+
+from tracer.instrument.answering import caches, choices, drafts
+from tracer.instrument.answering.beams import Beams, Round
+from tracer.instrument.answering.feeding import (
+    describe_mask,
+    ends,
+    first_given,
+    index_ends,
+    read_ends,
+    read_pair,
+)
+from tracer.instrument.answering.scores import Scores
+from tracer.instrument.asking import tokens
+from tracer.instrument.asking.encodings import Encoding
+from tracer.instrument.asking.vocabulary import TextAssembler, Vocabulary
+from tracer.instrument.stages import Outcome
+from tracer.spans import Span, ThreadState
+
+Row = tuple[str, dict[str, Any]]
+
+
+@dataclasses.dataclass(slots=True)
+class Step:
+    """The step that is open or waits to be resolved."""
+
+    number: int
+    span: Span
+    start_ns: int
+    columns: dict[str, Any] = dataclasses.field(default_factory=dict)
+    own_ns: int = 0
+    forward_start: int = 0
+    in_forward: bool = False
+    is_fed: bool = False
+    processors_end: int | None = None
+    row: Row | None = None
+    positions: Any = None
+    seen_before: Any = None
+    seen_after: Any = None
+    fed_at: Any = None  # first and last index in the sequence, where the library says so
+    chose: bool = False
+    scores: Scores = dataclasses.field(default_factory=Scores)
+    rotary_rows: int = 0
+    drafted: Any = None  # ids that assisted decoding proposed: (drafts,)
+    earlier: list[Scores] = dataclasses.field(default_factory=list)  # of its places before this
+    selection: Round | None = None  # of beam search
+
+
+class Run:
+    """State of one generate() call in one thread."""
+
+    def __init__(self, state: ThreadState, span: Span, model: Any, kwargs: dict[str, Any]) -> None:
+        self.state = state
+        self.recorder = state.recorder
+        self.span = span
+        self.model = model
+        self.kwargs = kwargs
+        self.name = self.recorder.models.of(model)
+        self.setup: Span | None = None
+        self.step: Step | None = None
+        self.last_cache: Any = None
+        self.number = -1
+        self.built_from: list[list[int]] | None = None  # ids of a cache that was passed
+        self.cached_before = 0
+        self.cached_after: int | None = None
+        self.prompt_fed = 0  # tokens of the prompt that went through the model, a row
+        self.prompt_ns: int | None = None
+        self.rounds = 0  # choices made so far: until the first, every forward is prefill
+        self.mode = ""
+        self.prompt: list[list[int]] = []
+        self.chosen: list[list[int]] = []
+        self.last_choice: dict[int, dict[str, Any]] = {}
+        self.texts: list[list[str | None]] = []
+        self.finished: list[bool] = []
+        self.stop_ids: list[int] = []
+        self.encoding: Encoding | None = None
+        self.tokenizer: Any = None
+        self.vocabulary: Vocabulary | None = None
+        self.assemblers: list[TextAssembler] = []
+        self.features: list[Any] = []
+        self.replaced: list[bool] = []
+        self.first_positions: list[list[list[int]]] | None = None
+        self.is_custom = False  # the decoding loop is not the library's
+        self.follows = ""  # how choices are followed: rows, beams, drafts, or not at all
+        self.drafting = ""  # class of what proposes tokens
+        self.beams: Beams | None = None
+        self.ends: dict[int, str] = {}  # why a row ended
+        self.watches_criteria = False
+        self.is_greedy = True
+        self.is_compiled = False
+        self.parts: dict[str, Any] = {}  # what the set-up prepared, by the function that did
+        self.max_length: int | None = None
+        self.chain_length = 1
+        self.own_config: dict[str, Any] = {}
+        self.defaults: dict[str, Any] = {}  # the library's own, where a config object holds them
+        self.stacks: dict[tuple[int, int | None], str] = {}
+
+    # Boundaries
+
+    def end_setup(self) -> None:
+        """The decoding method begins: everything before it was set-up."""
+        if self.setup is not None:
+            vision = self.state.counts.pop("vision_rotary_applications", 0)
+            self.state.close(self.setup, summary={"vision_rotary_applications": vision})
+            self.setup = None
+
+    def begin_step(self, ids: Any = None) -> None:
+        """The library prepares the inputs of the next forward, out of these ids."""
+        self.resolve(goes_on=True)
+        self.number += 1
+        state = self.state
+        stage = "decode" if self.rounds else "prefill"
+        steps = self.recorder.options.steps
+        state.mute(steps is not None and self.number not in steps)
+        places = self.recorder.places
+        span = state.open(
+            "steps",
+            stage,
+            f"{stage} {self.number}",
+            model=self.name,
+            source=places.source(type(self.model).forward),
+            stack=self._stack(),
+        )
+        state.context = self.recorder.context(self.span.seq, self.number, stage)
+        self.step = Step(self.number, span, span.start, rotary_rows=len(state.rows))
+        self.step.columns = {"step": self.number, "kind": stage}
+        if self.follows == "drafts" and ids is not None:
+            self.step.drafted = ids[0, len(self.prompt[0]) + len(self.chosen[0]) :].clone()
+            self.step.columns["drafted_tokens"] = len(self.step.drafted)
+            if self.rounds and len(self.step.drafted):
+                self.step.columns["kind"] = "verify"
+
+    def _stack(self) -> str:
+        """The call path to the loop, walked anew only when the loop stands elsewhere."""
+        places = self.recorder.places
+        loop = places.caller(sys._getframe())
+        where = (id(loop), None if loop is None else loop.f_lineno)
+        if where not in self.stacks:
+            self.stacks[where] = places.stack(loop)
+        return self.stacks[where]
+
+    def prepared(self, outcome: Outcome) -> None:
+        """The inputs are ready: how many tokens, where, under which mask."""
+        step = self.step
+        if step is None or outcome.result is None:
+            return
+        now = self.recorder.clock()
+        inputs = outcome.result
+        ids = first_given(inputs, "input_ids", "inputs_embeds", "decoder_input_ids")
+        mask = inputs.get("attention_mask")
+        cache = first_given(inputs, *caches.NAMES)
+        step.columns |= {
+            "prepare_ns": now - step.start_ns,
+            "input_tokens": None if ids is None else int(ids.shape[1]),
+            "mask": describe_mask(mask),
+        }
+        step.fed_at = index_ends(inputs.get("cache_position"))
+        step.seen_before = 0 if cache is None else caches.counted(cache, step.fed_at)
+        self.last_cache = cache
+        self.note_positions(inputs.get("position_ids"))
+
+    def note_positions(self, position_ids: Any) -> None:
+        """Where the tokens of this step stand: from the library's preparation, or its forward."""
+        if self.step is None or position_ids is None or self.step.positions is not None:
+            return
+        self.step.positions = ends(position_ids)
+        if self.number != 0 or position_ids.ndim != 3:
+            return
+        # generation 5 puts the plain text positions before the three axes
+        axes = position_ids[-3:] if position_ids.shape[0] >= 3 else None
+        self.first_positions = None if axes is None else axes.tolist()
+
+    def awaits_forward(self, model: Any) -> bool:
+        """Whether this forward is the current step's own."""
+        return self.step is not None and not self.step.in_forward and model is self.model
+
+    def forward_began(self) -> None:
+        """The model's forward begins."""
+        if self.step is not None:
+            self.step.in_forward = True
+            self.step.forward_start = self.recorder.clock()
+
+    def forward_ended(self, outcome: Outcome) -> None:
+        """The model's forward has ended; its logits are copied, the last position only."""
+        step = self.step
+        if step is None:
+            return
+        step.columns["forward_ns"] = self.recorder.clock() - step.forward_start
+        result = outcome.result
+        if result is None:
+            return
+        step.is_fed = True
+        cache = first_given(result, *caches.NAMES)
+        self.last_cache = cache if cache is not None else self.last_cache
+        step.seen_after = caches.counted(self.last_cache, step.fed_at)
+        if self.follows:
+            self._keep_logits(step, result.logits)
+
+    def _keep_logits(self, step: Step, logits: Any) -> None:
+        """Copy the model's own logits, where they are wanted or never meet a processor."""
+        is_wanted = self.recorder.options.logits
+        if self.follows == "drafts":
+            places = 1 if step.drafted is None else 1 + len(step.drafted)
+            if is_wanted or not self.chain_length:
+                step.scores.logits = logits[0, -places:].detach().clone()
+        elif is_wanted or self.follows == "beams":  # whose processors are given log-probabilities
+            step.scores.logits = logits[:, -1].detach().clone()
+
+    def processing_began(self, scores: Any) -> None:
+        """Logits processors are about to run; their input is kept until the step is resolved."""
+        step = self.step
+        if step is not None and self.follows:
+            started = self.recorder.clock()
+            if step.scores.raw is not None:  # another place of the same forward
+                step.earlier.append(step.scores)
+                step.scores = Scores(logits=step.scores.logits)
+            step.scores.raw = scores.detach().clone()
+            step.own_ns += self.recorder.clock() - started
+
+    def processing_ended(self, start: int, own_ns: int, result: Any) -> None:
+        """Logits processors have run."""
+        step = self.step
+        if step is None:
+            return
+        end = self.recorder.clock()
+        step.processors_end = end
+        step.own_ns += own_ns
+        took = end - start - own_ns
+        step.columns["processors_ns"] = step.columns.get("processors_ns", 0) + took
+        if self.follows and result is not None:
+            step.scores.final = self._final_scores(step.scores, result)
+            step.own_ns += self.recorder.clock() - end
+
+    def _final_scores(self, scores: Scores, result: Any) -> Any:
+        """The scores chosen from, copied only where no copy of them exists yet."""
+        if scores.after:
+            return scores.after[-1][1]
+        return result.detach().clone() if self.chain_length else scores.raw
+
+    def stopping_began(self, input_ids: Any) -> None:
+        """The choice is made and stands at the end of the ids."""
+        step = self.step
+        if step is None:
+            return
+        now = self.recorder.clock()
+        if step.processors_end is not None:
+            step.columns["select_ns"] = max(0, now - step.processors_end)
+        if self.follows == "rows":
+            step.scores.chosen = input_ids[:, -1].clone()
+        elif self.follows == "drafts":
+            known = len(self.prompt[0]) + len(self.chosen[0])
+            step.scores.chosen = input_ids[0, known:].clone()
+            # What did not stand has been cut off the cache by now.
+            step.seen_after = caches.counted(self.last_cache, step.fed_at)
+
+    def stopping_ended(self, start: int, result: Any) -> None:
+        """The stopping test has run: the step is over."""
+        step = self.step
+        if step is None:
+            return
+        step.columns["stop_ns"] = self.recorder.clock() - start
+        if hasattr(result, "clone"):
+            step.scores.stopped = result.clone()
+        self.rounds += 1
+        step.chose = True
+        if self.follows != "beams":  # there the beams are still to be selected and put in order
+            self._end_step(step)
+
+    def beams_selected(self, given: dict[str, Any], result: Any) -> None:
+        """Beam search has selected what goes on."""
+        if self.step is not None and self.beams is not None:
+            self.step.selection = self.beams.selected(self.rounds - 1, given, result)
+
+    def _end_step(self, step: Step) -> None:
+        if step.row is None:
+            step.row = self.state.close_held(step.span)
+
+    # Resolution, between steps
+
+    def resolve(self, *, goes_on: bool = False) -> None:
+        """Read what the last step left, write its rows, and free its copies."""
+        step, self.step = self.step, None
+        if step is None:
+            return
+        self._end_step(step)
+        self.state.mute(False)
+        with self.state.own_work("step resolved"):
+            with self.recorder.guard("steps"):
+                self._complete_row(step, goes_on)
+            if step.chose:
+                with self.recorder.guard("choices"):
+                    self._tell_choices(step)
+            if step.row is not None:
+                self.state.release(step.row)
+            self.recorder.flush_if_due(self.state)
+
+    def _tell_choices(self, step: Step) -> None:
+        if self.beams is not None:
+            self.beams.tell(self, step)
+        elif self.follows == "drafts":
+            drafts.tell(self, step)
+        elif self.follows == "rows" and step.scores.is_complete:
+            choices.tell(self, step.number, step.scores)
+
+    def _complete_row(self, step: Step, goes_on: bool) -> None:
+        if step.row is None:
+            return
+        columns = step.columns
+        cache = self.last_cache
+        if cache is not None and not step.in_forward:  # it ran past the model's own `__call__`
+            step.seen_after, step.is_fed = caches.counted(cache, step.fed_at), True
+        before = None if cache is None else caches.read(step.seen_before)
+        after = caches.read(step.seen_after)
+        fed_from, fed_to = read_pair(step.fed_at)
+        if cache is not None and fed_from is not None and fed_to is not None:
+            before = fed_from if before is None else before
+            after = fed_to + 1 if after is None and step.is_fed else after
+        first, last = read_ends(step.positions)
+        if self.follows and goes_on and not self.rounds:  # a forward without a choice after it
+            columns["kind"] = "chunk"
+            if cache is not None and not step.in_forward:
+                self.recorder.fault(
+                    "steps",
+                    "chunks of the prompt run past the model's own call: "
+                    "their forward's time and its outermost module are not seen",
+                )
+        columns |= {
+            "cache": None if cache is None else caches.name(self.recorder, cache, self),
+            "cache_tokens_before": before,
+            "cache_tokens_after": after,
+            "recorder_ns": step.own_ns,
+            # Where all rows had ended before, the library throws away what this forward gave.
+            "undone": bool(self.finished) and all(self.finished),
+            "first_position": first,
+            "last_position": last,
+            "rope_index_calls": self.state.counts.pop("rope_index_calls", 0),
+            "rotary_applications": self.state.counts.pop("rotary_applications", 0),
+            "rotary_calls": self._rotary_calls(step),
+        }
+        fed = columns.get("input_tokens")
+        self.cached_after = after if step.is_fed else self.cached_after
+        if columns["kind"] in ("prefill", "chunk") and fed is not None:
+            self.prompt_fed += fed - columns.get("drafted_tokens", 0)
+            self.prompt_ns = (self.prompt_ns or 0) + columns.get("forward_ns", 0)
+        if last is not None and fed is not None:
+            index = (before or 0) + fed - 1
+            columns["position_offset"] = last - index
+        if cache is not None:
+            columns["cache_bytes"] = caches.tell(
+                self.recorder,
+                self.span.seq,
+                step.number,
+                columns["cache"],
+                cache,
+                after if step.fed_at is not None and caches.is_preallocated(cache) else None,
+            )
+        step.row[1].update(columns)
+
+    def _rotary_calls(self, step: Step) -> int | None:
+        if self.recorder.options.detail == "stages" or self.state.muted:
+            return None
+        return caches.count_rotary(self.recorder, self.state.rows, step.rotary_rows)
+
+    def end_text(self, row: int) -> str | None:
+        """Text of a row's last token, with what its unfinished bytes read as."""
+        texts = self.texts[row]
+        if texts and texts[-1] is not None and self.assemblers:
+            texts[-1] += self.assemblers[row].finish()
+        return texts[-1] if texts else None
+
+    # The prompt
+
+    def placeholders(self) -> tokens.Placeholders:
+        """Ids that stand for images and videos, as the model's configuration names them."""
+        return tokens.Placeholders.of(self.model.config)

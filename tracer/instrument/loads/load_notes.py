@@ -1,0 +1,196 @@
+"""What a load notes on its way, until tables are made of it: names and numbers, never a tensor.
+
+`loading.py`, `reads.py` and, before release 5, `shards.py` and `shard_reads.py` write it;
+`load_facts.py`, `placements.py`, `folder_facts.py` and `read_rows.py` make rows of it.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+import threading
+import weakref
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
+
+from tracer.checkpoint import Header
+from tracer.instrument.patching import IsOn, Wrap
+from tracer.spans import ACTIVE, ThreadState
+
+if TYPE_CHECKING:
+    from tracer.instrument.loads.shard_reads import Shards
+
+JOBS: dict[int, Load] = {}
+"""Identity of what a load gives its worker threads (a slice, a tensor, a shard), to that load."""
+
+BATCH = 512
+
+
+@dataclasses.dataclass(slots=True)
+class ParamTimes:
+    """What one parameter cost the loading thread, in nanoseconds; missing where it did nothing."""
+
+    wait_ns: int | None = None
+    convert_ns: int | None = None
+    place_ns: int | None = None
+
+
+@dataclasses.dataclass(slots=True)
+class Plan:
+    """Where the library wants a checkpoint tensor to go."""
+
+    param: str
+    pattern: str | None
+    rule: str
+    operations: list[str]
+
+
+class Inner(NamedTuple):
+    """A tensor of a model that was loaded within this load, and its row of `placements`."""
+
+    call: int
+    tensor: weakref.ref[Any]
+    row: dict[str, Any]
+
+
+IN_ITS_FILE: Final = "left in its file, which is read at each use"
+IN_OFFLOAD_FOLDER: Final = "written from the file to the offload folder, read at each use"
+
+
+@dataclasses.dataclass(slots=True)
+class Load:
+    """One `PreTrainedModel.from_pretrained` as it goes on. Holds names and numbers, no tensor."""
+
+    state: ThreadState
+    call: int
+    asked: str | None = None
+    arguments: dict[str, Any] = dataclasses.field(default_factory=dict)
+    by_user: frozenset[str] = frozenset()
+    model: str | None = None
+    files: list[str] = dataclasses.field(default_factory=list)
+    access: dict[str, str] = dataclasses.field(default_factory=dict)
+    index: str | None = None
+    keys: dict[int, str] = dataclasses.field(default_factory=dict)
+    file_of: dict[str, str] = dataclasses.field(default_factory=dict)
+    headers: dict[str, Header] = dataclasses.field(default_factory=dict)
+    submitted: dict[int, int] = dataclasses.field(default_factory=dict)
+    plans: dict[str, Plan] = dataclasses.field(default_factory=dict)
+    times: dict[str, ParamTimes] = dataclasses.field(default_factory=dict)
+    placed: set[str] = dataclasses.field(default_factory=set)
+    placed_since: int = 0  # rows were last written
+    reads: list[tuple[Any, ...]] = dataclasses.field(default_factory=list)
+    weights_seq: int = -1
+    build_span: Any = None
+    before_fill: dict[str, tuple[int, int]] = dataclasses.field(default_factory=dict)
+    meta: dict[str, list[Any]] = dataclasses.field(default_factory=dict)
+    expected: dict[str, tuple[int, ...]] = dataclasses.field(default_factory=dict)
+    expected_bytes: dict[str, int] = dataclasses.field(default_factory=dict)
+    mismatched: set[str] = dataclasses.field(default_factory=set)
+    dtype_why: str | None = None
+    dtype: str | None = None
+    given: dict[str, tuple[list[int], str | None, int]] = dataclasses.field(default_factory=dict)
+    placement_rows: list[dict[str, Any]] = dataclasses.field(default_factory=list)
+    announced: dict[str, str] = dataclasses.field(default_factory=dict)
+    """Names that the class means to tie, to their sources, before the file had its say."""
+    device_map: dict[str, Any] | None = None
+    budget: dict[str, Any] | None = None
+    parts: dict[str, list[str]] = dataclasses.field(default_factory=dict)
+    """Parameters that one conversion made, by the one that it was planned for."""
+    gguf_names: dict[str, str] = dataclasses.field(default_factory=dict)
+    """Tensors of a GGUF file, to the names under which the library unpacks them."""
+    packed: dict[str, list[str]] = dataclasses.field(default_factory=dict)
+    """What GGUF's reader of the library made, to the tensors of the file that went into it."""
+    offloaded: dict[str, str] = dataclasses.field(default_factory=dict)
+    replaced: dict[str, str] = dataclasses.field(default_factory=dict)
+    inner: list[Inner] = dataclasses.field(default_factory=list)
+    cast: dict[str, tuple[int, int]] = dataclasses.field(default_factory=dict)
+    """With `values`: new infinities and new zeros of each source that was cast."""
+    last_sample_ns: int = 0
+    samples: list[dict[str, Any]] = dataclasses.field(default_factory=list)
+    last_wait: tuple[int, int] = (-1, -1)
+    read_source: str | None = None
+    read_stack: str | None = None
+    shards: Shards | None = None  # of generation 4 only, which reads shard by shard
+
+    @property
+    def set_from(self) -> str:
+        """What shows where values were read: a file, or tensors that the call was given."""
+        whence = "the file" if self.files else "the state_dict that the call was given"
+        return f"set from {whence}"
+
+    def targets_of(self, param: str) -> list[str]:
+        """What the tensors planned for a parameter became: itself, or the parts of a split."""
+        return self.parts.get(param, [param])
+
+    def times_of(self, param: str) -> ParamTimes:
+        """The times of a parameter, made on first use."""
+        times = self.times.get(param)
+        if times is None:
+            times = self.times[param] = ParamTimes()
+        return times
+
+    def note_placing(self, param: str, seen: Seen) -> None:
+        """A parameter was set by this call; one in several pieces by several."""
+        times = self.times_of(param)
+        times.place_ns = (times.place_ns or 0) + seen.end - seen.start
+
+    def note_cut(self, target: str) -> None:
+        """Tensors are cut as they are read, inside of what can be observed."""
+        self.state.recorder.fault(
+            target, "tensors are sharded as they are read (tensor parallel): reads are not timed"
+        )
+
+
+def job_state(args: tuple[Any, ...]) -> ThreadState | None:
+    """State of a worker thread that takes up a job of a load: its spans lie below the load's."""
+    load = JOBS.get(id(args[0])) if args else None
+    if load is None or not load.state.recorder.is_live:
+        return None
+    state = load.state.recorder.thread_state()
+    state.load, state.call, state.top = load, load.call, load.weights_seq
+    return state
+
+
+class Seen(NamedTuple):
+    """A call that has returned: times on the recorder's clock, arguments, result."""
+
+    start: int
+    end: int
+    args: tuple[Any, ...]
+    kwargs: dict[str, Any]
+    result: Any
+
+    def argument(self, place: int, name: str) -> Any:
+        """An argument by position or name; None when it was not given."""
+        return self.args[place] if len(self.args) > place else self.kwargs.get(name)
+
+
+def told(note: Callable[[Load, Seen], None]) -> Callable[[str], Wrap]:
+    """Wrappers for a target that tell `note` of each call of this thread's load that returned."""
+
+    def for_target(name: str) -> Wrap:
+        def wrap(original: Callable[..., Any], is_on: IsOn) -> Callable[..., Any]:
+            @functools.wraps(original)
+            def wrapper(*args: Any, **kwargs: Any) -> Any:
+                state = ACTIVE.get(threading.get_ident())
+                load = None if state is None or not is_on() else state.load
+                if state is None or load is None:
+                    return original(*args, **kwargs)
+                recorder = state.recorder
+                recorder.targets_seen[name] += 1
+                start = recorder.clock()
+                result = original(*args, **kwargs)
+                end = recorder.clock()
+                try:
+                    note(load, Seen(start, end, args, kwargs, result))
+                    recorder.targets_done[name] += 1
+                except Exception as error:
+                    recorder.failed(name, error)
+                state.recorder_ns += recorder.clock() - end
+                return result
+
+            return wrapper
+
+        return wrap
+
+    return for_target

@@ -1,0 +1,292 @@
+"""`placements`: where every parameter and buffer of a finished model got its values.
+
+An origin rests on what was seen to happen; nothing is compared with the files' contents here
+(that is `verification.py`).
+"""
+
+from __future__ import annotations
+
+import weakref
+from collections.abc import Iterator
+from typing import Any, Final, NamedTuple
+
+from tracer.formats.entries import dtype_name
+from tracer.instrument import measure
+from tracer.instrument.loads import extremes, shard_facts
+from tracer.instrument.loads.load_notes import Inner, Load, ParamTimes, Plan
+from tracer.rows import shape_text
+
+
+class Named(NamedTuple):
+    """A parameter or buffer under one of its names, with the module that holds it."""
+
+    name: str
+    tensor: Any
+    module: Any
+    kind: str
+    persistent: bool
+
+
+def named_tensors(model: Any) -> list[Named]:
+    """Every parameter, then every buffer, by each of its names, tied ones included."""
+    parameters: list[Named] = []
+    buffers: list[Named] = []
+    for path, module in _modules(model):
+        for leaf, tensor in module._parameters.items():
+            if tensor is not None:
+                parameters.append(Named(path + leaf, tensor, module, "parameter", True))
+        if module._buffers:
+            passing = module._non_persistent_buffers_set
+            for leaf, tensor in module._buffers.items():
+                if tensor is not None:
+                    buffers.append(
+                        Named(path + leaf, tensor, module, "buffer", leaf not in passing)
+                    )
+    return parameters + buffers
+
+
+def _modules(model: Any) -> Iterator[tuple[str, Any]]:
+    """Each module by each of its paths (ending in a dot), parents first.
+
+    One walk with a stack: torch's own is a generator in a generator for each level, and asking
+    for each tensor's owner by its path costs more than the rest of a load's facts.
+    """
+    waiting = [("", model)]
+    while waiting:
+        path, module = waiting.pop()
+        yield path, module
+        children = [
+            (f"{path}{name}.", child)
+            for name, child in module._modules.items()
+            if child is not None
+        ]
+        waiting.extend(reversed(children))
+
+
+def without_adapter(name: str) -> str:
+    """The name that a parameter had before an adapter was wrapped round its module."""
+    return name.replace(".base_layer.", ".")
+
+
+def write(load: Load) -> None:
+    """Write `placements`, after a verification where one was asked for."""
+    rows, load.placement_rows = load.placement_rows, []
+    # A verification tells more of the tensors that it compared.
+    names = dict.fromkeys(name for row in rows for name in row)
+    columns = {name: [row.get(name) for row in rows] for name in names}
+    load.state.recorder.add_facts("placements", load.call, len(rows), model=load.model, **columns)
+
+
+def describe(load: Load, model: Any, named: list[Named]) -> None:
+    """Put the rows together; `write` hands them over, after a verification if there is one."""
+    sources: dict[str, list[str]] = {}
+    for key, plan in load.plans.items():
+        for target in load.targets_of(plan.param):
+            sources.setdefault(target, []).append(key)
+    tied = tied_names(load, named)
+    inner = {id(one.tensor()): one for one in load.inner if one.tensor() is not None}
+    for live in named:
+        if id(live.tensor) in inner:
+            load.placement_rows.append(_row_of_inner(load, live, inner[id(live.tensor)]))
+            continue
+        # What an adapter was wrapped round was set under the name that it was built with.
+        is_built = live.name in load.expected
+        each = live if is_built else live._replace(name=without_adapter(live.name))
+        name = each.name
+        keys = sources.get(name, [])
+        if load.shards is None:
+            origin, because = _origin(load, each, tied)
+        else:
+            residence = _residence(each.module, each.tensor)
+            origin, because = shard_facts.origin(
+                load, load.shards, name, each.persistent, residence
+            )
+        if origin == "checkpoint" and keys and load.plans[keys[0]].operations:
+            origin, because = "converted", _converted(load, name, keys, because)
+        elif name in load.mismatched and keys:
+            because = f"{_misfit(load, each, keys)}; {because.removeprefix('in no file; ')}"
+        keys = keys if origin in {"checkpoint", "converted"} else []
+        given = keys or ([tied[name]] if origin == "tied" else [])
+        row = _row(load, each, keys, origin, because, given) | {"param": live.name}
+        load.placement_rows.append(row)
+
+
+def _converted(load: Load, name: str, keys: list[str], because: str) -> str:
+    parts = load.targets_of(load.plans[keys[0]].param)
+    what = "tensors of the file went" if len(keys) > 1 else "tensor of the file went"
+    whole = f"{len(keys)} {what} into it"
+    if len(parts) > 1:
+        whole += f" and {len(parts) - 1} other{'s' if len(parts) > 2 else ''}"
+    return whole if name not in load.offloaded else f"{whole}; {because}"
+
+
+def _misfit(load: Load, each: Named, keys: list[str]) -> str:
+    header = load.headers.get(load.file_of.get(keys[0], ""))
+    shape = list(header.tensors[keys[0]].shape) if header else load.given.get(keys[0], ("?",))[0]
+    return f"{keys[0]} of the file has shape {shape}, not {list(each.tensor.shape)}"
+
+
+def _row_of_inner(load: Load, each: Named, inner: Inner) -> dict[str, Any]:
+    """A tensor that a load within this one has brought: what that load told of it."""
+    expected = load.expected.get(each.name)
+    return inner.row | {
+        "param": each.name,
+        "because": f"brought by the load of call {inner.call}: {inner.row['because']}",
+        "expected_shape": None if expected is None else shape_text(expected),
+        "matches": expected == tuple(each.tensor.shape),
+    }
+
+
+def hand_out(load: Load, outer: Load, named: list[Named]) -> None:
+    """Tell a load what a load within it has made, for the tensors that come to be its own."""
+    rows = {row["param"]: row for row in load.placement_rows}
+    for each in named:
+        outer.inner.append(Inner(load.call, weakref.ref(each.tensor), rows[each.name]))
+
+
+def note_replaced(load: Load, named: list[Named]) -> None:
+    """What was set from the file and then gave way: to a tie, or to a model loaded by itself."""
+    if load.shards is None:
+        for name, source in tied_names(load, named).items():
+            if name in load.placed:
+                load.replaced[name] = f"then tied to {source}"
+    inner = {id(one.tensor()): one for one in load.inner if one.tensor() is not None}
+    for each in named:
+        if each.name in load.placed and id(each.tensor) in inner:
+            call = inner[id(each.tensor)].call
+            load.replaced[each.name] = f"then replaced by what the load of call {call} brought"
+
+
+def tied_names(load: Load, named: list[Named]) -> dict[str, str]:
+    """Each name that stands for the tensor of another one, to that one, whose values it has.
+
+    By identity, not by what the class announces: of a pair whose second name alone lies in the
+    file, the library ties the first one to it.
+    """
+    if load.shards is not None:
+        return load.shards.tied
+    groups: dict[int, list[str]] = {}
+    for each in named:
+        groups.setdefault(id(each.tensor), []).append(each.name)
+    tied: dict[str, str] = {}
+    for names in groups.values():
+        if len(names) > 1:
+            source = _source(load, names)
+            tied |= {name: source for name in names if name != source}
+    return tied
+
+
+def _source(load: Load, names: list[str]) -> str:
+    """Whose values a shared tensor has: what was set, before what the class calls the source."""
+    set_ones = [name for name in names if name in load.placed and name not in load.mismatched]
+    announced = {load.announced.get(name) for name in names}
+    candidates = set_ones or names
+    return next((name for name in candidates if name in announced), candidates[0])
+
+
+def _row(
+    load: Load, each: Named, keys: list[str], origin: str, because: str, given: list[str]
+) -> dict[str, Any]:
+    name, tensor = each.name, each.tensor
+    plan = load.plans.get(keys[0]) if keys else None
+    times = load.times.get(name, _NO_TIMES)
+    stored, live = _stored_dtype(load, keys), measure.dtype_name(tensor.dtype)
+    infinities, zeros = extremes.of(load, keys) if load.cast else (None, None)
+    shape, expected = tuple(tensor.shape), load.expected.get(name)
+    return {
+        "param": name,
+        "kind": each.kind,
+        "origin": origin,
+        "because": because,
+        "sources": given,
+        "rule": _rule(name, keys, plan),
+        "operations": plan.operations if plan else [],
+        "shape": shape_text(shape),
+        "expected_shape": None if expected is None else shape_text(expected),
+        "matches": expected == shape,
+        "stored_dtype": stored,
+        "dtype": live,
+        "dtype_why": _dtype_why(load, stored, live, origin),
+        "device": measure.device_name(tensor.device),
+        "residence": _residence(each.module, tensor),
+        "wait_ns": times.wait_ns,
+        "convert_ns": times.convert_ns,
+        "place_ns": times.place_ns,
+        "new_infinities": infinities,
+        "new_zeros": zeros,
+        "verified": "not compared",
+    }
+
+
+_NO_TIMES: Final = ParamTimes(None, None, None)
+"""Of a tensor that the loading thread did not set."""
+
+
+def _origin(load: Load, each: Named, tied: dict[str, str]) -> tuple[str, str]:
+    name, tensor = each.name, each.tensor
+    if name in tied:
+        return "tied", "the same storage as its source"
+    if name in load.offloaded:
+        return "checkpoint", load.offloaded[name]
+    if tensor.device.type == "meta" and _residence(each.module, tensor) == "meta":
+        return "unwritten", "still on meta when the load ended"
+    if name in load.placed and name not in load.mismatched:
+        return "checkpoint", load.set_from + _apart(load, name, tied)
+    if tensor.device.type == "meta":
+        return "unwritten", "offloaded, but its values came out of no file"
+    before = load.before_fill.get(name)
+    if before is None:
+        return "unknown", "made outside the steps that the lab watches"
+    if before == (id(tensor), tensor._version):
+        return "unwritten", "memory was given to it and nothing wrote into it"
+    if each.persistent:
+        return "initialised", "in no file; written by the class's own initialisation"
+    return "rebuilt", "not part of any file; computed again by the class"
+
+
+def _apart(load: Load, name: str, tied: dict[str, str]) -> str:
+    """Said of a name that the class ties and the load did not."""
+    source = load.announced.get(name)
+    if source is None or tied.get(source) == name:
+        return ""
+    return f"; its class ties it to {source}, yet it has its own storage"
+
+
+def _rule(name: str, keys: list[str], plan: Plan | None) -> str | None:
+    if plan is None or keys == [name]:
+        return None
+    return f"{plan.pattern or keys[0]} -> {name} ({plan.rule})"
+
+
+def _stored_dtype(load: Load, keys: list[str]) -> str | None:
+    for key in keys:
+        header = load.headers.get(load.file_of.get(key, ""))
+        if header is not None:
+            entry = header.tensors[key]
+            return dtype_name(entry.dtype)
+        if key in load.given:
+            return load.given[key][1]
+    return None
+
+
+def _dtype_why(load: Load, stored: str | None, live: str | None, origin: str) -> str | None:
+    if live == load.dtype:
+        return load.dtype_why
+    if origin in {"rebuilt", "initialised"}:
+        return "made in this dtype by the class"
+    # Only a class's own wish keeps a floating tensor from the dtype that the model is loaded in.
+    is_kept = live == "float32" and stored in {*_FLOATS, None}
+    return "kept in float32 by the class" if is_kept else "kept as stored"
+
+
+_FLOATS: Final = ("float64", "float32", "bfloat16", "float16")
+
+
+def _residence(module: Any, tensor: Any) -> str:
+    if tensor.device.type != "meta":
+        return "resident"
+    weights = getattr(getattr(module, "_hf_hook", None), "weights_map", None)
+    if weights is None:
+        return "meta"
+    dataset = getattr(weights, "dataset", None)
+    return "offloaded_disk" if getattr(dataset, "index", None) else "offloaded_cpu"

@@ -1,0 +1,114 @@
+"""`tensor_loads` of generation 5: reads that have ended, as rows; and the form of what was read."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from typing import Any, Final, NamedTuple
+
+from tracer.formats.entries import dtype_name
+from tracer.instrument import measure
+from tracer.instrument.loads.load_notes import IN_ITS_FILE, Load, Plan
+from tracer.instrument.memory import write_samples
+from tracer.rows import Encoded, shape_text
+from tracer.spans import uncollected
+
+
+def write(load: Load, is_over: bool) -> None:
+    """Turn reads into rows of `tensor_loads`: those that were set, and in the end all of them."""
+    write_samples(load)
+    with uncollected():
+        _write(load, is_over)
+
+
+def _write(load: Load, is_over: bool) -> None:
+    reads, load.reads = load.reads, []
+    load.placed_since = 0
+    ready = []
+    for one in reads:
+        plan = load.plans.get(one[1])
+        targets = [] if plan is None else load.targets_of(plan.param)
+        placed = [target for target in targets if target in load.placed]
+        if is_over or placed:
+            is_left = all(load.offloaded.get(target) == IN_ITS_FILE for target in placed)
+            ready.append((one, plan, is_left))
+            ready.extend((other, plan, is_left) for other in _merged(load, one))
+        else:
+            load.reads.append(one)
+    cells = [_read_cells(load, *each) for each in ready]
+    columns = dict(zip(_READ_COLUMNS, map(list, zip(*cells, strict=True)), strict=False))
+    load.state.recorder.add_rows(
+        "tensor_loads",
+        len(cells),
+        call=load.call,
+        parent=load.weights_seq,
+        stage="tensor_load",
+        model=load.model,
+        source=load.read_source,
+        stack=load.read_stack,
+        **columns,
+    )
+
+
+def _merged(load: Load, one: tuple[Any, ...]) -> Iterator[tuple[Any, ...]]:
+    """Of a source that several tensors of a GGUF file were merged into: the others, at no time."""
+    key, start = one[1], one[2]
+    for keys in load.packed.values() if load.packed else ():
+        for other in keys[1:] if keys[0] == key else ():
+            yield load.state.recorder.next_seq(), other, start, start, start, 0, *one[6:]
+
+
+_READ_COLUMNS: Final = (
+    "seq", "name", "start_ns", "duration_ns", "thread", "status", "key", "param", "file",
+    "stored_dtype", "loaded_dtype", "shape", "size_bytes", "queue_ns", "read_ns", "cast_ns",
+    "mapped", "discarded", "device", "worker", "rss_bytes", "minor_faults", "major_faults",
+)  # fmt: skip
+
+
+def _read_cells(
+    load: Load, one: tuple[Any, ...], plan: Plan | None, discarded: bool
+) -> tuple[Any, ...]:
+    """Cells of `_READ_COLUMNS`."""
+    seq, key, start, end, read_at, source, worker, status, dtype, device, *memory = one
+    # Looked up now: a worker may be done before the loading thread comes to note the hour.
+    submitted_at = load.submitted.get(source, start)
+    file = load.file_of.get(key)
+    form = form_of(load, key, file, dtype, device)
+    return (
+        seq, key, start - load.state.recorder.origin, end - start, worker, status, key,
+        plan.param if plan else None, form.file,
+        form.stored, form.loaded, form.shape, form.size,
+        start - submitted_at, read_at - start, end - read_at,
+        form.mapped, discarded, form.device, worker, *memory,
+    )  # fmt: skip
+
+
+class Form(NamedTuple):
+    """A tensor as its file has it and as it was read, in cells of `tensor_loads`."""
+
+    file: str | None
+    stored: str | None
+    loaded: str | None
+    shape: Encoded | None
+    size: int | None
+    mapped: bool | None
+    device: str | None
+
+
+def form_of(load: Load, key: str, file: str | None, dtype: Any, device: Any) -> Form:
+    """From the file's header, or from the tensor itself where it came whole."""
+    header = load.headers.get(file or "")
+    entry = header.tensors.get(key) if header else None
+    given, stored, size = load.given.get(key, (None, None, None))
+    shape = None if given is None else shape_text(tuple(given))
+    loaded, mapped = measure.dtype_name(dtype), None
+    if entry is not None:
+        shape, size = shape_text(entry.shape), entry.size_bytes
+        stored = dtype_name(entry.dtype)
+    if device is not None and file is not None and file in load.access:
+        # Still a view of the file's pages: the same dtype, on the CPU. GGUF's reader copies.
+        is_mapped = load.access[file] == "mmap" and not file.endswith(".gguf")
+        mapped = is_mapped and device.type == "cpu" and stored == loaded
+    name = None if file is None else os.path.basename(file)
+    placed_on = None if device is None else measure.device_name(device)
+    return Form(name, stored, loaded, shape, size, mapped, placed_on)

@@ -1,0 +1,1 @@
+"""Live weights against their sources, after the library's own renaming and conversion."""
