@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from tracer.lab import Lab
     from tracer.session import record, start
     from tracer.trace import Trace, open_trace, read_csv
+    from tracer.widgets.explorer import explore
 
 __version__ = "0.1.0"
 
@@ -39,6 +40,7 @@ __all__ = [
     "TracerError",
     "UnknownNameError",
     "check",
+    "explore",
     "language",
     "open_trace",
     "read_csv",
@@ -62,6 +64,7 @@ _ROOMS: Final = {
     "tracer.lab": ("Lab",),
     "tracer.session": ("record", "start"),
     "tracer.trace": ("Trace", "open_trace", "read_csv"),
+    "tracer.widgets.explorer": ("explore",),
 }
 _ROOM_OF: Final = {name: room for room, names in _ROOMS.items() for name in names}
 
