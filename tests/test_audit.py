@@ -174,6 +174,12 @@ def a_value_that_differs(rows):
     rows["placements"][0]["verified"] = "different"
 
 
+@fault("4 values = sources", "m1: embed.weight: holds head.weight instead")
+def a_value_of_another_parameter(rows):
+    said = {"verified": "different", "verified_because": "holds head.weight instead"}
+    rows["placements"][0] |= said
+
+
 @fault("4 values = sources", "m1: embed.weight")
 def a_comparison_that_got_lost(rows):
     rows["placements"][0]["verified"] = None
@@ -442,11 +448,13 @@ def test_an_undone_step_is_not_held_against_the_cache(rows):
 
 
 def assist(rows):
-    """One verifying forward accepts two tokens, and a third is chosen after it."""
-    rows["calls"][1]["mode"] = "assisted_generation (_assisted_decoding)"
+    """One forward judges two drafts: one stands, and a token of the model's own takes the other's
+    place; what had been cached of that one is cut off again."""
+    rows["calls"][1]["mode"] = "assisted, greedy (_assisted_decoding)"
     rows["choices"][2] |= {"step": 1, "offset": 1}
     verify = step(rows, 1)
-    verify |= {"kind": "verify", "input_tokens": 3, "cache_tokens_after": PROMPT + 3}
+    verify |= {"kind": "verify", "input_tokens": 3, "drafted_tokens": 2}
+    verify |= {"cache_tokens_after": PROMPT + 2}
     verify["last_position"] += 2
     del rows["steps"][2]
     verify["duration_ns"] *= 2
@@ -457,9 +465,49 @@ def test_assisted_decoding_counts_every_accepted_token(rows):
     answer = judge(rows)
     assert not broken(answer)
     assert answer.loc["6 tokens = choices", "verdict"] == "holds"
-    assert not_applicable(answer) == {"6 last token not cached"}
-    rows["choices"][2]["accepted"] = False
+    assert not_applicable(answer) == set()
+    generated = [row for row in rows["tokens"] if row["origin"] == "generated"]
+    rows["tokens"].remove(generated[-1])
     assert set(broken(judge(rows))) == {"6 tokens = choices"}
+
+
+def test_a_draft_that_did_not_stand_and_stayed_in_the_cache_is_found(rows):
+    assist(rows)
+    step(rows, 1)["cache_tokens_after"] += 1
+    assert set(broken(judge(rows))) == {"6 cache growth", "6 positions"}
+
+
+def search(rows):
+    """Two beams: the sequence returned changes beams once and ends in the last round."""
+    rows["calls"][1] |= {"mode": "beam search, greedy (_beam_search)", "beams": 2}
+    first, second = rows["choices"][:2]
+    first |= {"row": 1, "parent_row": 0}
+    second |= {"row": 0, "parent_row": 1}
+    rows["choices"][-1] |= {"offset": 1}
+    other = {**first, "row": 0, "accepted": False, "sequence": None, "token_id": 3}
+    rows["choices"].append(other)
+    return first, second, other
+
+
+def test_a_sequence_of_beam_search_is_followed_back_from_its_end(rows):
+    search(rows)
+    answer = judge(rows)
+    assert not broken(answer)
+    held = answer.loc[["6 tokens = choices", "6 ids = choices"], "verdict"]
+    assert set(held) == {"holds"}
+
+
+@pytest.mark.parametrize(
+    ("place", "change", "check"),
+    [
+        (1, {"parent_row": 0}, "6 tokens = choices"),
+        (2, {"accepted": True}, "6 tokens = choices"),
+        (0, {"token_id": 3}, "6 ids = choices"),
+    ],
+)
+def test_a_way_through_the_beams_that_leads_elsewhere_is_found(rows, place, change, check):
+    search(rows)[place].update(change)
+    assert set(broken(judge(rows))) == {check}
 
 
 def test_a_passed_cache_shortens_prefill_and_changes_no_count(rows):

@@ -12,21 +12,23 @@ PACKAGE = Path(__file__).resolve().parent.parent / "tracer"
 # Ground to top. A module may import modules of its own floor and of those above it in this list.
 # The first pattern that fits a module's name decides.
 FLOORS = [
-    ("ground", ["schema", "errors", "manifest", "privacy", "export.text"]),
+    ("ground", ["schema", "errors", "manifest", "privacy", "export.text", "machine"]),
     ("explain", ["explain*"]),
+    ("formats", ["formats*"]),
     ("files", ["clocks", "checkpoint", "ranks", "folder", "batches", "conditions", "recovery"]),
+    ("surveys", ["problems", "survey"]),
     ("stores", ["archive", "merging", "storage", "journal", "views.labels"]),
-    ("tables", ["audit*", "export*"]),
-    ("trace", ["frames", "summary", "scrubbing", "trace"]),
+    ("tables", ["audit*", "export*", "views.cells"]),
+    ("trace", ["frames", "summary", "scrubbing", "trace", "views.tables"]),
     ("recorder", ["spans", "recorder", "rows", "places"]),
     ("instrument", ["instrument*"]),
     ("session", ["session"]),
-    ("machine", ["environment"]),
+    ("environment", ["environment"]),
     (
         "models",
         ["demo", "demo.models", "demo.hub", "demo.fetching", "demo.conversion", "demo.drawing"],
     ),
-    ("tools", ["verify", "inspection", "conversation", "opening", "lab"]),
+    ("tools", ["verify", "inspection", "inspecting*", "conversation", "opening", "lab"]),
     ("analysis", ["analysis*"]),
     ("diagnosis", ["diagnosis*"]),
     ("views", ["views*"]),
@@ -36,10 +38,21 @@ FLOORS = [
 ]
 REPLAY = ["schema", "errors", "manifest", "ranks", "folder", "storage", "recovery", "journal"]
 REPLAY += ["batches", "conditions", "archive", "merging", "frames", "trace", "summary", "scrubbing"]
+REPLAY += ["formats*", "problems", "survey", "machine"]
 REPLAY += ["audit*", "export*", "analysis*", "views*", "explain*"]
 LIVE_PACKAGES = {"torch", "torchvision", "transformers", "accelerate", "tokenizers", "safetensors"}
 LIVE_PACKAGES |= {"qwen_vl_utils", "huggingface_hub"}
-LIVE = ["instrument*", "verify", "opening", "lab", "demo*", "environment", "widgets*"]
+LIVE = [
+    "instrument*",
+    "verify",
+    "opening",
+    "lab",
+    "demo*",
+    "environment",
+    "widgets*",
+    "inspecting.expectation",
+    "inspecting.placing",
+]
 
 
 def modules_in(package: Path) -> dict[str, Path]:

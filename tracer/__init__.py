@@ -21,9 +21,11 @@ if TYPE_CHECKING:
         UnknownNameError,
     )
     from tracer.explain.languages import language
+    from tracer.inspection import Inspection, inspect
     from tracer.lab import Lab
     from tracer.session import record, start
     from tracer.trace import Trace, open_trace, read_csv
+    from tracer.verify import audit_model
     from tracer.widgets.explorer import explore
 
 __version__ = "0.1.0"
@@ -31,6 +33,7 @@ __version__ = "0.1.0"
 __all__ = [
     "CheckpointError",
     "IncompleteTraceWarning",
+    "Inspection",
     "Lab",
     "MissingPackageError",
     "SessionStateError",
@@ -39,8 +42,10 @@ __all__ = [
     "TraceFormatError",
     "TracerError",
     "UnknownNameError",
+    "audit_model",
     "check",
     "explore",
+    "inspect",
     "language",
     "open_trace",
     "read_csv",
@@ -61,9 +66,11 @@ _ROOMS: Final = {
         "UnknownNameError",
     ),
     "tracer.explain.languages": ("language",),
+    "tracer.inspection": ("Inspection", "inspect"),
     "tracer.lab": ("Lab",),
     "tracer.session": ("record", "start"),
     "tracer.trace": ("Trace", "open_trace", "read_csv"),
+    "tracer.verify": ("audit_model",),
     "tracer.widgets.explorer": ("explore",),
 }
 _ROOM_OF: Final = {name: room for room, names in _ROOMS.items() for name in names}

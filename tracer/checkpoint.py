@@ -1,4 +1,4 @@
-"""Checkpoint files read without torch: safetensors headers, the index, the folder's files.
+"""A model folder read without torch: its files, its index, headers of each format, JSON files.
 
 Only lengths, names and JSON are read, never a weight. What can't be read as a checkpoint raises
 CheckpointError with the cause decided from the bytes, not from another library's error text.
@@ -13,11 +13,25 @@ from pathlib import Path
 from typing import Any
 
 from tracer.errors import CheckpointError
+from tracer.formats import gguf, pickled, signature
+from tracer.formats.entries import Header, TensorEntry
+from tracer.formats.safetensors import read_header
 
-_LENGTH_BYTES = 8
-# The format's own limit: safetensors refuses headers above 100 MB.
-_LARGEST_HEADER = 100_000_000
-_LFS_MARK = b"version https://git-lfs"
+__all__ = [
+    "FolderFile",
+    "Header",
+    "Index",
+    "TensorEntry",
+    "filesystem_of",
+    "list_files",
+    "read_any_header",
+    "read_header",
+    "read_index",
+    "read_index_file",
+    "read_json",
+]
+
+_LARGEST_JSON = 200_000_000
 
 _KINDS = {
     "config.json": "config",
@@ -54,27 +68,6 @@ _WEIGHT_FORMATS = {"safetensors", "pickle", "gguf"}
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
-class TensorEntry:
-    """One tensor as a header names it; `offset_bytes` counts from the start of the file."""
-
-    key: str
-    dtype: str
-    shape: tuple[int, ...]
-    offset_bytes: int
-    size_bytes: int
-
-
-@dataclasses.dataclass(frozen=True, slots=True)
-class Header:
-    """The header of one safetensors file; `header_bytes` leaves the 8 length bytes out."""
-
-    header_bytes: int
-    file_bytes: int
-    metadata: dict[str, str]
-    tensors: dict[str, TensorEntry]
-
-
-@dataclasses.dataclass(frozen=True, slots=True)
 class FolderFile:
     """One file of a model folder, by its path inside it."""
 
@@ -84,79 +77,32 @@ class FolderFile:
     size_bytes: int
 
 
-def read_header(path: str | os.PathLike[str]) -> Header:
-    """Read the header of a safetensors file.
+@dataclasses.dataclass(frozen=True, slots=True)
+class Index:
+    """What an index says: the file of each tensor, and sums where it has them.
+
+    Attributes:
+        file: Name of the index itself.
+        weight_map: File by tensor name.
+        total_size: Bytes of all tensors, without headers.
+        total_parameters: Values of all tensors.
+    """
+
+    file: str
+    weight_map: dict[str, str]
+    total_size: int | None
+    total_parameters: int | None
+
+
+def read_any_header(path: str | os.PathLike[str], file_format: str) -> Header:
+    """Read the header of a weights file in one of the formats that `list_files` tells.
 
     Raises:
-        CheckpointError: the file is empty, cut short, a Git LFS pointer, or no safetensors file.
+        CheckpointError: the file can't be read as one of that format; the cause is decided from
+            its bytes.
     """
-    file_path = Path(path)
-    try:
-        file_bytes = file_path.stat().st_size
-        with file_path.open("rb") as file:
-            start = file.read(_LENGTH_BYTES)
-            length = int.from_bytes(start, "little")
-            _check_length(file_path, start, length, file_bytes)
-            raw = file.read(length)
-    except OSError as error:
-        raise CheckpointError(f"{file_path.name} can't be read: {error.strerror}") from error
-    return _parse_header(file_path, raw, file_bytes)
-
-
-def _check_length(path: Path, start: bytes, length: int, file_bytes: int) -> None:
-    if file_bytes == 0:
-        raise CheckpointError(f"{path.name} is empty; download it again")
-    if start == _LFS_MARK[:_LENGTH_BYTES]:
-        size = _pointer_size(path)
-        raise CheckpointError(
-            f"{path.name} is a Git LFS pointer of {file_bytes} bytes, not the file of {size} bytes "
-            "that it stands for; run `git lfs pull`"
-        )
-    if len(start) < _LENGTH_BYTES:
-        raise CheckpointError(
-            f"{path.name} has {file_bytes} bytes, too few for the 8 that give the header's length"
-        )
-    if length > _LARGEST_HEADER:
-        raise CheckpointError(
-            f"{path.name} claims a header of {length} bytes, above the format's limit: "
-            "it is no safetensors file"
-        )
-    if _LENGTH_BYTES + length > file_bytes:
-        raise CheckpointError(
-            f"{path.name} has {file_bytes} bytes, its header alone needs {_LENGTH_BYTES + length}; "
-            "the download was cut short"
-        )
-
-
-def _pointer_size(path: Path) -> str:
-    for line in path.read_text("utf-8", "replace").splitlines():
-        if line.startswith("size "):
-            return line.removeprefix("size ")
-    return "unknown"
-
-
-def _parse_header(path: Path, raw: bytes, file_bytes: int) -> Header:
-    try:
-        entries: dict[str, Any] = json.loads(raw)
-        metadata = entries.pop("__metadata__", {})
-        base = _LENGTH_BYTES + len(raw)
-        tensors = {key: _tensor_entry(key, entry, base) for key, entry in entries.items()}
-    except (ValueError, KeyError, TypeError, AttributeError) as error:
-        raise CheckpointError(f"{path.name} has a damaged header: {error}") from error
-    end = max(
-        (tensor.offset_bytes + tensor.size_bytes for tensor in tensors.values()), default=base
-    )
-    if end > file_bytes:
-        raise CheckpointError(
-            f"{path.name} has {file_bytes} bytes, its header needs {end}: "
-            f"{end - file_bytes} bytes of weights are missing"
-        )
-    return Header(len(raw), file_bytes, metadata, tensors)
-
-
-def _tensor_entry(key: str, entry: dict[str, Any], base: int) -> TensorEntry:
-    begin, end = entry["data_offsets"]
-    return TensorEntry(key, entry["dtype"], tuple(entry["shape"]), base + begin, end - begin)
+    readers = {"safetensors": read_header, "pickle": pickled.read_header, "gguf": gguf.read_header}
+    return readers[file_format](path)
 
 
 def read_index(folder: str | os.PathLike[str]) -> dict[str, str] | None:
@@ -166,13 +112,66 @@ def read_index(folder: str | os.PathLike[str]) -> dict[str, str] | None:
         CheckpointError: the index is not the JSON that it should be.
     """
     paths = sorted(Path(folder).glob("*.safetensors.index.json"))
-    if not paths:
-        return None
+    return None if not paths else read_index_file(paths[0]).weight_map
+
+
+def read_index_file(path: str | os.PathLike[str]) -> Index:
+    """Read one index.
+
+    Raises:
+        CheckpointError: the index is not the JSON that it should be.
+    """
+    file = Path(path)
     try:
-        weight_map = json.loads(paths[0].read_text("utf-8"))["weight_map"]
-        return {str(key): str(file) for key, file in weight_map.items()}
-    except (ValueError, KeyError, TypeError, AttributeError, OSError) as error:
-        raise CheckpointError(f"{paths[0].name} is no usable index: {error!r}") from error
+        content = read_json(file)
+        weight_map = {str(key): str(name) for key, name in content["weight_map"].items()}
+        metadata = content.get("metadata") or {}
+        total = _whole(metadata.get("total_size"))
+        parameters = _whole(metadata.get("total_parameters"))
+    except CheckpointError as error:
+        why = str(error).removeprefix(f"{file.name} ")
+        kind = "damaged_index" if error.kind == "damaged_json" else error.kind
+        raise CheckpointError(
+            f"{file.name} is no usable index: it {why}",
+            kind=kind,
+            expected=error.expected,
+            found=error.found,
+        ) from error
+    except (ValueError, KeyError, TypeError, AttributeError, OverflowError) as error:
+        raise CheckpointError(
+            f"{file.name} is no usable index: {error!r}", kind="damaged_index"
+        ) from error
+    return Index(file.name, weight_map, total, parameters)
+
+
+def _whole(value: Any) -> int | None:
+    # Some savers write a whole number with a point.
+    return int(value) if isinstance(value, int | float) else None
+
+
+def read_json(path: str | os.PathLike[str]) -> dict[str, Any]:
+    """Read a JSON object, such as a configuration.
+
+    Raises:
+        CheckpointError: the file can't be read, is empty, a Git LFS pointer, or no JSON object.
+    """
+    file = Path(path)
+    _, size = signature.read_start(file)
+    if size > _LARGEST_JSON:
+        raise CheckpointError(
+            f"{file.name} has {size} bytes, too many for JSON that is read whole",
+            kind="damaged_json",
+            found=size,
+        )
+    try:
+        content = json.loads(file.read_text("utf-8-sig"))
+    except OSError as error:
+        raise signature.unreadable(file, error) from error
+    except (ValueError, RecursionError) as error:
+        raise CheckpointError(f"{file.name} is no JSON: {error}", kind="damaged_json") from error
+    if not isinstance(content, dict):
+        raise CheckpointError(f"{file.name} is JSON, but no object", kind="damaged_json")
+    return content
 
 
 def list_files(folder: str | os.PathLike[str]) -> list[FolderFile]:
@@ -197,8 +196,10 @@ def _describe(relative: str, path: Path) -> FolderFile:
         kind = "weights"
     elif file_format == "python":
         kind = "code"
-    # A broken link has a name and no size; it is listed all the same.
-    size = path.stat().st_size if path.exists() else 0
+    try:
+        size = path.stat().st_size
+    except OSError:
+        size = 0  # a broken link has a name and no size; it is listed all the same
     return FolderFile(relative, kind, file_format, size)
 
 

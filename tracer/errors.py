@@ -48,7 +48,32 @@ def unknown_name(what: str, name: str, known: abc.Iterable[str]) -> UnknownNameE
 
 
 class CheckpointError(TracerError):
-    """A model folder or checkpoint file can't be read as one."""
+    """A model folder or checkpoint file can't be read as one.
+
+    Attributes:
+        kind: What is wrong, one of `problems.KINDS`.
+        expected: What should be there, a number of bytes or a word; None where nothing says.
+        found: What is there.
+        missing_bytes: Bytes of the file that are not there; None where it isn't known.
+        header: What could be read all the same, a `formats.entries.Header`; mostly None.
+    """
+
+    def __init__(
+        self,
+        sentence: str,
+        *,
+        kind: str = "unreadable",
+        expected: int | str | None = None,
+        found: int | str | None = None,
+        missing_bytes: int | None = None,
+        header: object = None,
+    ) -> None:
+        super().__init__(sentence)
+        self.kind = kind
+        self.expected = expected
+        self.found = found
+        self.missing_bytes = missing_bytes
+        self.header = header
 
 
 class MissingPackageError(TracerError):

@@ -394,7 +394,7 @@ def _stopping(stop: threading.Event) -> Any:
     import torch
     from transformers import StoppingCriteria
 
-    class StopButton(StoppingCriteria):  # type: ignore[misc]  # untyped in the library
+    class StopButton(StoppingCriteria):
         def __call__(self, input_ids: Any, scores: Any, **_: Any) -> Any:
             return torch.full((input_ids.shape[0],), stop.is_set(), device=input_ids.device)
 

@@ -29,6 +29,8 @@ def without_words(table: str, batch: pa.RecordBatch) -> pa.RecordBatch:
             array = pa.nulls(len(array), array.type)
         elif table == "chain" and column.name == "parameters":
             array = mapped(array, _numbers_only)
+        elif table == "spans" and column.name == "summary":
+            array = mapped(array, _without_texts)
         elif table == "settings" and column.name in ("asked", "effective"):
             is_wordy = pc.match_substring_regex(batch["setting"], _WORDY_SETTING)
             array = pc.if_else(is_wordy, pa.scalar(None, array.type), array)
@@ -52,6 +54,19 @@ def _numbers_only(text: str) -> str:
     if not isinstance(value, dict):
         return "{}"
     return json.dumps({name: item for name, item in value.items() if _is_plain(item)})
+
+
+def _without_texts(text: str) -> str:
+    """The numbers of a span; what ids became is the model's answer."""
+    if '"texts"' not in text:
+        return text
+    try:
+        value = json.loads(text)
+    except (ValueError, RecursionError):
+        return "{}"
+    if not isinstance(value, dict):
+        return "{}"
+    return json.dumps({name: item for name, item in value.items() if name != "texts"})
 
 
 def _is_plain(value: Any) -> bool:

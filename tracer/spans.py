@@ -58,6 +58,7 @@ class ThreadState:
         "ident",
         "load",
         "muted",
+        "pipeline",
         "recorder",
         "recorder_ns",
         "rows",
@@ -85,6 +86,7 @@ class ThreadState:
         self.muted = False  # module calls don't count now; changed by `mute`
         self.below: ThreadState | None = None  # another recording's, whose call is open round ours
         self.asked: dict[str, Any] | None = None  # arguments of the Auto class's call
+        self.pipeline: dict[str, Any] | None = None  # arguments of the pipeline that is being made
         self.load: Any = None  # the innermost load of instrument/loading.py
         self.run: Any = None  # the innermost generate() of instrument/generation.py
 

@@ -11,6 +11,8 @@ EVERY_QUESTION = [
     generation.cache_account,
     generation.processor_effects,
     inputs.token_runs,
+    inputs.sequence_tokens,
+    inputs.call_images,
     answer.answer_tokens,
 ]
 
@@ -29,9 +31,31 @@ def test_the_last_generate_is_meant_where_no_call_is_named(rows):
 
 
 def test_of_two_generates_the_later_one_is_meant(rows):
-    second = rows["calls"][-1] | {"seq": 900, "call": 900}
+    second = rows["calls"][-1] | {"seq": 900, "call": 900, "start_ns": 300_000_000}
     rows["calls"].insert(0, second)
     assert generation.call_or_last(make_trace(rows)) == 900
+
+
+@pytest.mark.parametrize(
+    ("change", "expected"),
+    [
+        ({"start_ns": 210_000_000}, [False]),  # an assistant that drafts
+        ({"start_ns": 260_000_000}, [False, True]),
+        ({"start_ns": 210_000_000, "thread": "other"}, [False, True]),
+    ],
+)
+def test_a_generate_inside_another_is_not_one_of_its_own(rows, change, expected):
+    outer = rows["calls"][-1]
+    inner = outer | {"seq": 900, "call": 900, "duration_ns": 1_000_000} | change
+    rows["calls"].append(inner)
+    found = generation.generate_calls(make_trace(rows))
+    assert [seq == 900 for seq in found] == expected
+
+
+def test_a_generate_that_never_ended_encloses_what_came_after_it(rows):
+    rows["calls"][-1]["duration_ns"] = None
+    rows["calls"].append(rows["calls"][-1] | {"seq": 900, "call": 900, "start_ns": 10**12})
+    assert generation.call_or_last(make_trace(rows)) != 900
 
 
 @pytest.mark.parametrize("question", EVERY_QUESTION)
@@ -142,6 +166,22 @@ def test_each_token_of_the_answer_has_the_times_of_its_step(rows):
     assert tokens["token_id"].tolist() == GENERATED
     assert tokens["step_ns"].tolist() == [20_000_000] + [10_000_000] * 3
     assert tokens["cache_tokens"].tolist() == [8, 9, 10, 11]
+
+
+def test_tokens_of_the_answer_say_how_close_the_second_best_was(rows):
+    assert answer.answer_tokens(make_trace(rows))["margin"].tolist() == [0.4] * 4
+
+
+def test_the_sequence_is_prompt_and_answer_in_order(rows):
+    rows["tokens"].reverse()
+    tokens = inputs.sequence_tokens(make_trace(rows))
+    assert tokens["index"].tolist() == list(range(PROMPT + len(GENERATED)))
+
+
+def test_a_calls_images_are_in_order_and_its_own(rows):
+    image = rows["images"][0]
+    rows["images"] = [image | {"index": 1}, image, image | {"index": 7, "call": 0, "event": 0}]
+    assert inputs.call_images(make_trace(rows))["index"].tolist() == [0, 1]
 
 
 def test_the_answers_text_is_what_was_accepted(rows):

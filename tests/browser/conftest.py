@@ -78,7 +78,11 @@ class Server:
 
     def close(self) -> None:
         self._process.send_signal(signal.SIGTERM)  # it ends its kernels too
-        self._process.wait(SECONDS)
+        try:
+            self._process.wait(SECONDS)
+        except subprocess.TimeoutExpired:
+            self._process.kill()  # kernels end themselves when their parent is gone
+            self._process.wait()
         self._log.close()
 
     def _wait(self) -> None:
@@ -123,6 +127,14 @@ class Walk:
 
     def saved(self) -> nbformat.NotebookNode:
         return nbformat.read(self.server.work / self.name, as_version=4)
+
+    def open_without_kernel(self) -> None:
+        """As on a machine that has no such kernel: the lab asks, and none is taken."""
+        notebook = self.saved()
+        notebook.metadata.kernelspec = {"name": "absent", "display_name": "Absent"}
+        nbformat.write(notebook, self.server.work / self.name)
+        self.page.goto(self.server.address(self.name))
+        self.page.locator(".jp-Dialog button", has_text="No Kernel").click()
 
     def shut_down(self) -> None:
         """End the kernel, as closing and shutting down does."""

@@ -1,4 +1,4 @@
-"""The explorer in JupyterLab, as a user meets it: asked, stopped, looked into, changed, taken home."""
+"""The explorer in JupyterLab as a user meets it: asked, stopped, looked into, taken home."""
 
 import io
 import json
@@ -177,10 +177,12 @@ def test_a_walk_through_the_explorer(panel, tmp_path):
     # Opened again without a kernel, answer and tables are still there.
     panel.walk.save()
     panel.walk.shut_down()
-    page.goto(panel.walk.server.address(panel.walk.name).replace("?reset", "?reset&kernel=none"))
+    panel.walk.open_without_kernel()
     static = page.locator(".jp-OutputArea-output details")
     expect(static).to_have_count(4)
+    expect(page.locator(".jp-Notebook")).to_contain_text("The explorer needs a kernel")
     expect(page.locator(".jp-Notebook")).to_contain_text("The last answer, as it stays")
+    expect(static.first.locator("tbody tr")).to_have_count(stopped)
 
 
 def shown(text):

@@ -74,13 +74,13 @@ def test_who_wrote_each_token_is_known(asked):
     assert "".join(tokens[tokens["origin"] == "user"]["text"]) == MESSAGES[1]["content"][1]["text"]
     assert tokens[["position_t", "position_h", "position_w"]].iloc[0].tolist() == [0, 0, 0]
     origin = asked["prompts"]["template_origin"].tolist()
-    assert origin == ["chat_template of the Qwen2_5_VLProcessor"]
+    assert origin == ["chat_template.json"]
 
 
 def test_the_picture_is_followed_and_its_limits_are_told(asked):
     (image,) = asked["images"].itertuples()
     assert image.expected_tokens == image.found_tokens == image.replaced_embeddings > 0
-    assert "processor: shortest_edge=" in image.limit
+    assert "processor: min_pixels=" in image.limit
 
 
 def test_positions_come_with_the_offset_of_the_picture(asked):
@@ -225,16 +225,6 @@ def test_rounds_of_assisted_decoding_are_counted_once(llama, gpt2):
     calls, steps = trace["calls"], steps_of(trace)
     steps = steps[steps["call"].isin(calls.loc[calls["parent"] == -1, "seq"])]
     assert (steps["stop_ns"] <= steps["duration_ns"]).all()
-    assert steps["kind"].tolist() == ["prefill"] + ["decode"] * (len(steps) - 1)
-    assert broken(trace) == []
-
-
-def test_beams_are_told_without_choices_and_say_so(llama):
-    trace = record_twice(
-        lambda: llama.generate(**text_inputs(), max_new_tokens=3, do_sample=False, num_beams=2)
-    )
-    assert trace["faults"]["target"].tolist() == ["choices"]
-    assert trace.rows("steps") == 3
     assert broken(trace) == []
 
 

@@ -180,27 +180,6 @@ def test_layers_and_steps_select(llama):
     assert recording.trace.rows("steps") == 4
 
 
-@pytest.mark.parametrize(
-    "settings", [{"num_beams": 2}, {"num_beams": 3, "num_return_sequences": 2}]
-)
-def test_beam_search_is_answered_the_same_and_says_that_choices_are_not_followed(llama, settings):
-    settings = {"do_sample": False, "output_logits": False} | settings
-    plain = generate(llama, text_inputs(), **settings)
-    with tracer.record(strict=True) as recording:
-        recorded = generate(llama, text_inputs(), **settings)
-    assert torch.equal(recorded.sequences, plain.sequences)
-    trace = recording.trace
-    assert trace["faults"]["target"].tolist() == ["choices"]
-    assert "not followed" in trace["faults"]["reason"].iloc[0]
-    assert trace.rows("choices") == 0
-    assert trace.rows("steps") == len(plain.scores)
-    (call,) = _calls(trace, "generate").itertuples()
-    assert (call.rows, call.beams) == (1, settings["num_beams"])
-    verdicts = trace.audit()
-    broken = verdicts[(verdicts["verdict"] == "broken") & (verdicts["check"] != "5 explained time")]
-    assert broken.to_dict("records") == []
-
-
 def test_several_sampled_sequences_of_one_prompt_are_rows(llama):
     with tracer.record(strict=True) as recording:
         output = generate(llama, text_inputs(), do_sample=True, num_return_sequences=3)

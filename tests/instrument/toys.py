@@ -22,7 +22,8 @@ MODELS: list[Any] = []
 """Models that fixtures built: their hooks are counted around every test."""
 
 # Written by copying, by warning, and by the library's own memory of what a class can do.
-_NOT_OURS = ("__slotnames__", "__warningregistry__", "_cached_value")
+_NOT_OURS = ("__slotnames__", "__warningregistry__", "_cached_value", "_hf_api")
+_FAMILY_FILES = (".modeling_", ".image_processing_", ".video_processing_")
 _OUR_FOLDER = str(Path(patching.__file__).parent)
 MESSAGES = [
     {"role": "system", "content": "You are a helpful assistant."},
@@ -65,7 +66,7 @@ def owners() -> dict[int, Any]:
         below = _classes_below(owner) if isinstance(owner, type) else ()
         found |= {id(one): one for one in (owner, *below) if one is not None}
     for name, module in list(sys.modules.items()):
-        if name.startswith("transformers.models.") and ".modeling_" in name:
+        if name.startswith("transformers.models.") and any(kind in name for kind in _FAMILY_FILES):
             found[id(module)] = module
     return found
 

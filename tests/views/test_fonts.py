@@ -1,8 +1,10 @@
 """No label of a chart becomes a box, and no character vanishes."""
 
+import pandas as pd
 import pytest
 
 from tracer.views import fonts
+from tracer.views.charts import prompt_strip
 
 
 @pytest.mark.parametrize(
@@ -37,3 +39,42 @@ def test_chinese_is_drawn_where_a_font_holds_it_and_escaped_elsewhere():
 
 def test_the_font_that_matplotlib_brings_is_asked_first():
     assert fonts.families()[0] == "DejaVu Sans"
+
+
+@pytest.fixture
+def only_latin(monkeypatch):
+    """A machine without a Chinese font: what matplotlib brings is all that it finds."""
+    manager = fonts.font_manager.fontManager
+    known = [entry for entry in manager.ttflist if entry.name == "DejaVu Sans"]
+    monkeypatch.setattr(manager, "ttflist", known)
+    monkeypatch.setattr(fonts.font_manager, "findSystemFonts", lambda: [])
+    caches = [fonts.families, fonts._paths, fonts._fonts, fonts._has_glyph, fonts.text_inches]
+    for cache in caches:
+        cache.cache_clear()
+    yield
+    for cache in caches:
+        cache.cache_clear()
+
+
+def test_a_missing_font_is_named_once_below_the_chart(only_latin):
+    words = pd.DataFrame({"row": 0, "index": [0, 1], "token_id": [5, 6], "text": ["红色", "한국"]})
+    words = words.assign(kind="text", origin="user", image=None, attended=True)
+    chart = prompt_strip(words)
+    chart.png()
+    shown = [text.get_text() for text in chart.axes[1].texts]
+    assert shown == ["\\u7ea2\\u8272", "\\ud55c\\uad6d"]
+    assert "install Noto Sans CJK" in chart.get_supxlabel()
+
+
+@pytest.mark.parametrize("text", ["red", "\n", "\U000e0041", "é"])
+def test_no_hint_is_given_for_what_a_font_would_not_mend(only_latin, text):
+    assert not fonts.lacks_font(text)
+
+
+def test_a_wide_text_is_wider_than_a_narrow_one():
+    assert fonts.text_inches("wide words", 9) > fonts.text_inches("ill", 9) > 0
+    assert fonts.text_inches("word", 18) == pytest.approx(2 * fonts.text_inches("word", 9), rel=0.1)
+
+
+def test_hebrew_and_arabic_are_kept_from_turning_their_line():
+    assert fonts.drawable("שלום") == "\u200eשלום\u200e"

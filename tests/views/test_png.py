@@ -28,10 +28,24 @@ def test_exactly_256_colours_stay_exact():
     assert (decoded(palette_png(pixels)) == pixels).all()
 
 
-def test_of_many_colours_the_nearest_shades_are_taken():
+def test_of_many_colours_near_ones_are_taken():
     pixels = np.random.default_rng(0).integers(0, 256, (64, 64, 3), dtype=np.uint8)
     difference = np.abs(decoded(palette_png(pixels)).astype(int) - pixels)
-    assert difference.max() <= 26  # half a step of six shades
+    assert difference.mean() <= 20
+
+
+def test_a_smooth_ramp_beside_a_few_colours_stays_smooth():
+    ramp = np.linspace([234, 243, 250], [0, 36, 63], 600).round().astype(np.uint8)
+    pixels = np.concatenate([ramp[None].repeat(20, 0), np.full((20, 600, 3), 255, np.uint8)])
+    difference = np.abs(decoded(palette_png(pixels)).astype(int) - pixels)
+    assert difference.max() <= 3
+
+
+@pytest.mark.parametrize("text", ["16 tokens, 39 % of the prompt.", "红色", "a\ud83db", ""])
+def test_what_it_shows_stands_in_the_file(text):
+    image = Image.open(io.BytesIO(palette_png(np.zeros((2, 2, 3), np.uint8), text)))
+    shown = text.replace("\ud83d", "\\ud83d")
+    assert image.text == ({"Description": shown} if text else {})
 
 
 def test_transparency_is_left_out():

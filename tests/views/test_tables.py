@@ -8,7 +8,9 @@ import pandas as pd
 import pytest
 from synthetic import coherent_rows, make_trace
 
-from tracer.views.tables import styled, text_table
+from tracer.errors import UnknownNameError
+from tracer.trace import open_trace
+from tracer.views.tables import excerpt, styled, text_table
 
 HOSTILE = [
     "<script>alert(1)</script>",
@@ -22,6 +24,9 @@ HOSTILE = [
     "=1+1",
     "x" * 5000,
 ]
+
+
+TAGS = {"div", "table", "thead", "tbody", "tr", "th", "br", "small", "td"}
 
 
 class Reader(html.parser.HTMLParser):
@@ -54,7 +59,7 @@ def read(frame: pd.DataFrame) -> Reader:
 def test_no_cell_and_no_head_becomes_markup(column, cell):
     heads = pd.Index([column, cell[:40]], dtype=object)
     reader = read(pd.DataFrame([[cell, "plain"]], columns=heads, dtype=object))
-    assert set(reader.tags) == {"div", "table", "thead", "tbody", "tr", "th", "td"}
+    assert set(reader.tags) == TAGS
     assert reader.tags.count("td") == 2
 
 
@@ -62,7 +67,7 @@ def test_no_cell_and_no_head_becomes_markup(column, cell):
 def test_a_row_of_text_is_one_line_that_moves_no_cursor(cell):
     lines = text_table(pd.DataFrame({"name": [cell]}, dtype=object)).split("\n")
     assert len(lines) == 2
-    assert not re.search("[\x00-\x1f\x7f-\x9f\ud800-\udfff]", lines[1])
+    assert not re.search("[\x00-\x1f\x7f-\x9f\u202e\ud800-\udfff]", lines[1])
     assert len(lines[1]) <= 60
 
 
@@ -139,7 +144,112 @@ def test_the_frame_itself_is_kept_for_computing():
 
 def test_as_text_it_reads_like_the_text_table():
     frame = pd.DataFrame({"step": [1, 2]})
-    assert repr(styled(frame)) == text_table(frame)
+    assert repr(styled(frame)) == text_table(frame, provenance=True)
+
+
+def test_of_rows_left_out_the_file_that_has_them_all_is_named():
+    table = styled(pd.DataFrame({"step": range(20_000)}), source="runs/a<b>/steps.parquet")
+    assert repr(table).endswith("200 of 20,000 rows, all in runs/a<b>/steps.parquet")
+    assert "<p>200 of 20,000 rows, all in runs/a&lt;b&gt;/steps.parquet</p>" in (
+        table._repr_html_()
+    )
+
+
+def test_a_whole_frame_names_no_file():
+    assert "all in" not in repr(styled(pd.DataFrame({"step": [1]}), source="steps.parquet"))
+
+
+def test_each_head_shows_how_its_values_came_to_be():
+    frame = pd.DataFrame([[1, 2, 3, 4]])
+    frame.columns = ["forward_ns", "select_ns", "recomputed_ns", "step_share"]
+    page = styled(frame)._repr_html_()
+    kinds = re.findall("<small style=[^>]*>([a-z]+)</small>", page)
+    assert kinds == ["measured", "derived", "estimated", "derived"]
+    assert repr(styled(frame)).splitlines()[-1] == (
+        "  derived: select, step share; estimated: recomputed; the others measured"
+    )
+
+
+def test_where_all_was_measured_it_says_so():
+    frame = pd.DataFrame({"step": [1]})
+    assert repr(styled(frame)).endswith("all measured")
+    assert "measured" not in text_table(frame)
+
+
+def test_colours_are_the_themes_and_nothing_comes_from_elsewhere():
+    page = styled(make_trace(coherent_rows())["steps"])._repr_html_()
+    colours = set(re.findall(r"(?:color|background):([^;\"]+)", page))
+    assert colours
+    assert all(colour.startswith("var(--jp-") for colour in colours)
+    assert not re.search("https?:|url\\(|<style|<script", page)
+
+
+def test_spaces_inside_a_token_are_kept():
+    page = styled(pd.DataFrame({"text": ["a   b", "c"]}))._repr_html_()
+    assert re.search('<td style="[^"]*white-space:pre-wrap[^"]*">&#x27;a   b&#x27;</td>', page)
+    assert page.count("pre-wrap") == 1
+
+
+def test_a_large_table_stays_small_in_a_notebook():
+    frame = pd.DataFrame({f"name_{number}": ["x"] * 20_000 for number in range(10)})
+    assert len(styled(frame)._repr_html_()) < 90_000
+
+
+def test_a_screen_gets_the_columns_that_it_has_room_for(monkeypatch):
+    monkeypatch.setenv("COLUMNS", "120")
+    frame = pd.DataFrame({f"column_{number}": ["x" * 40] for number in range(10)})
+    lines = repr(styled(frame)).splitlines()
+    assert max(map(len, lines[:2])) <= 120
+    assert "  2 of 10 columns" in lines
+    assert len(text_table(frame).splitlines()[0]) > 120
+
+
+def test_a_narrow_screen_gets_what_a_hundred_characters_hold(monkeypatch):
+    monkeypatch.setenv("COLUMNS", "1")
+    frame = pd.DataFrame({"x" * 60: ["y" * 99], "z": ["z" * 99], "last": [1]})
+    assert "2 of 3 columns" in repr(styled(frame))
+
+
+@pytest.mark.parametrize("value", [b"\x00" * 300_000, "[" + "1," * 200_000, "x" * 10**6])
+@pytest.mark.parametrize("name", ["values", "input_shape", "text", "asked"])
+def test_a_huge_cell_is_cut_before_anything_walks_through_it(name, value):
+    frame = pd.DataFrame({name: [value] * 200}, dtype=object)
+    assert len(text_table(frame)) < 202 * 60
+    assert len(styled(frame)._repr_html_()) < 200 * 400 + 2000
+
+
+def test_bytes_are_counted_and_not_shown():
+    assert read(pd.DataFrame({"values": [b"\x00" * 2048]})).cells == ["2.05 kB of bytes"]
+
+
+def test_a_column_named_like_a_shape_may_hold_something_else():
+    assert read(pd.DataFrame({"shape": ["round", 3, None]})).cells == ["round", "3", "-"]
+
+
+def test_an_excerpt_of_a_trace_reads_what_it_shows_and_names_the_file(tmp_path):
+    rows = coherent_rows()
+    trace = make_trace(rows, tmp_path / "run")
+    table = excerpt(trace, "tokens", ["index", "text"], most=3)
+    assert len(table.frame) == 3
+    where = tmp_path / "run" / "tokens.parquet"
+    assert repr(table).endswith(f"3 of {len(rows['tokens'])} rows, all in {where}")
+
+
+def test_an_excerpt_counts_the_rows_that_fulfil_its_condition():
+    trace = make_trace(coherent_rows())
+    table = excerpt(trace, "tokens", where=[("kind", "==", "image")], most=1)
+    assert repr(table).endswith('1 of 4 rows, all in trace["tokens"]')
+    assert "all in" not in repr(excerpt(trace, "tokens", where=[("kind", "==", "image")]))
+
+
+def test_an_excerpt_of_a_zip_names_the_member(tmp_path):
+    trace = open_trace(make_trace(coherent_rows()).save(tmp_path / "run.zip"))
+    assert repr(excerpt(trace, "steps", ["step"], most=1)).endswith("run.zip/steps.parquet")
+
+
+def test_an_excerpt_of_what_is_no_table_is_one_clear_error():
+    with pytest.raises(UnknownNameError, match="stepps"):
+        excerpt(make_trace({}), "stepps")
 
 
 def test_chinese_keeps_columns_aligned_in_a_terminal():

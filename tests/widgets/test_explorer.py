@@ -361,7 +361,7 @@ def test_a_conversation_goes_on_is_edited_and_shortened(other):
     assert shown(other, "question") == ""
     other.edit_turn(0, "Good morning")
     run = ask(other, "And now?", max_new_tokens="2")
-    assert [one.text for one in run.answer.messages][0] == "Good morning"
+    assert run.answer.messages[0].text == "Good morning"
     other.delete_turn(1)
     assert other.state.turns == [Message("user", "Good morning")]
     other.press_clear()

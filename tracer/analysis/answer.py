@@ -16,8 +16,8 @@ def answer_tokens(trace: Trace, call: int | None = None) -> pd.DataFrame:
         call: seq of the call; the last one without.
 
     Returns:
-        Columns step, row, token_id, text, probability, raw_rank, entropy, accepted, finish,
-        cache_tokens, forward_ns, step_ns. Empty without a generate call.
+        Columns step, row, token_id, text, probability, raw_rank, entropy, margin, accepted,
+        finish, cache_tokens, forward_ns, step_ns. Empty without a generate call.
     """
     call = call_or_last(trace, call)
     choices = trace.read(
@@ -30,6 +30,7 @@ def answer_tokens(trace: Trace, call: int | None = None) -> pd.DataFrame:
             "probability",
             "raw_rank",
             "entropy",
+            "margin",
             "accepted",
             "finish",
         ],

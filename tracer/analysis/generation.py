@@ -6,6 +6,8 @@ call its frame is empty.
 
 from __future__ import annotations
 
+import math
+
 import pandas as pd
 
 from tracer.trace import Trace
@@ -14,12 +16,28 @@ TIME_PARTS = ["prepare_ns", "forward_ns", "processors_ns", "select_ns", "stop_ns
 """What a step's time is made of, in order."""
 
 
+def generate_calls(trace: Trace) -> list[int]:
+    """The seqs of all generate calls in order, without those that ran inside another one.
+
+    An assistant that drafts tokens generates inside the generate that it helps.
+    """
+    columns = ["seq", "start_ns", "duration_ns", "thread", "rank"]
+    calls = trace.read("calls", columns, [("kind", "==", "generate")]).sort_values("seq")
+    ends: dict[object, float] = {}
+    outer = []
+    for seq, start, duration, *place in calls.itertuples(index=False):
+        where = tuple(place)
+        if start < ends.get(where, -math.inf):
+            continue
+        # One that never ended encloses all that came after it on its thread.
+        ends[where] = math.inf if pd.isna(duration) else start + duration
+        outer.append(int(seq))
+    return outer
+
+
 def call_or_last(trace: Trace, call: int | None = None) -> int:
     """The call asked for, else the last generate; -1, which no call has, where there is none."""
-    if call is not None:
-        return call
-    known = trace.read("calls", ["seq"], [("kind", "==", "generate")])["seq"]
-    return -1 if known.empty else int(known.max())
+    return call if call is not None else max(generate_calls(trace), default=-1)
 
 
 def settings_in_force(trace: Trace, call: int | None = None) -> pd.DataFrame:

@@ -15,6 +15,10 @@ from tracer.trace import Trace
 
 _WHO = ["row", "origin", "kind", "image"]
 _AXES = ["position_t", "position_h", "position_w"]
+_CHAIN = ["call", "kind", "index", "step", "width", "height", "resampled", "acted"]
+_CHAIN += ["min_pixels", "max_pixels", "origin", "scale_x", "scale_y"]
+_TIMES = ["call", "index", "grid_step", "seconds", "fps_known", "position_t", "shares_position"]
+_SPECIAL = ["call", "row", "index", "vocab", "origin", "repeated"]
 
 
 def token_runs(trace: Trace, call: int | None = None) -> pd.DataFrame:
@@ -47,6 +51,18 @@ def token_runs(trace: Trace, call: int | None = None) -> pd.DataFrame:
     return runs.reset_index(drop=True)
 
 
+def sequence_tokens(trace: Trace, call: int | None = None) -> pd.DataFrame:
+    """Every token that a call consumed and generated, as the table `tokens` has it, in order."""
+    tokens = trace.read("tokens", where=[("call", "==", call_or_last(trace, call))])
+    return tokens.sort_values(["row", "index"]).reset_index(drop=True)
+
+
+def call_images(trace: Trace, call: int | None = None) -> pd.DataFrame:
+    """The images and videos that a call consumed, as the table `images` has them, in order."""
+    images = trace.read("images", where=[("call", "==", call_or_last(trace, call))])
+    return images.sort_values(["kind", "index"]).reset_index(drop=True)
+
+
 def processor_work(trace: Trace) -> pd.DataFrame:
     """What ran while text and pictures became tensors, and how many modules of a network in it.
 
@@ -59,6 +75,89 @@ def processor_work(trace: Trace) -> pd.DataFrame:
     counts = [_summary(text).get("modules") for text in work["summary"]]
     work["modules"] = pd.array(counts, dtype="Int64")
     return work[["stage", "name", "duration_ns", "modules"]].reset_index(drop=True)
+
+
+def image_chain(trace: Trace) -> pd.DataFrame:
+    """Every size that each picture had on its way in.
+
+    Returns:
+        Columns call, kind, index, step (original, helper, processor), width, height (pixels),
+        resampled (its pixels were computed anew), acted (the limit that acted: min_pixels,
+        max_pixels or none; missing where no resize was seen), min_pixels, max_pixels, origin (who
+        set the limit), scale_x, scale_y (against the original).
+    """
+    rows = []
+    for image in trace["images"].itertuples():
+        name = {"call": image.call, "kind": image.kind, "index": image.index}
+        seen = {each["by"]: each for each in _listed(image.resizes)}
+        before = None
+        for step in ("original", "helper", "processor"):
+            size = getattr(image, f"{step}_w"), getattr(image, f"{step}_h")
+            if pd.isna(size[0]):
+                continue
+            resize = seen.get(step, {})
+            rows.append(
+                {**name, "step": step, "width": size[0], "height": size[1]}
+                | {"resampled": before is not None and size != before}
+                | {"acted": (resize.get("acted") or "none") if resize else None}
+                | {each: resize.get(each) for each in ("min_pixels", "max_pixels", "origin")}
+                | {
+                    f"scale_{axis}": now / first
+                    for axis, now, first in zip(
+                        "xy", size, (image.original_w, image.original_h), strict=True
+                    )
+                }
+            )
+            before = size
+    return pd.DataFrame(rows, columns=_CHAIN)
+
+
+def video_times(trace: Trace) -> pd.DataFrame:
+    """When each step of a video's grid is, as the processor and the model take it.
+
+    Returns:
+        Columns call, index, grid_step, seconds (missing where nobody told seconds), fps_known,
+        position_t (missing before a model has taken the video), shares_position (another step of
+        the same video stands at the same place in time).
+    """
+    tokens = trace.read("tokens", ["call", "kind", "image", "index", "position_t"])
+    rows = []
+    for video in trace["images"].query("kind == 'video'").itertuples():
+        if pd.isna(video.grid_t) or not video.grid_t:
+            continue
+        own = tokens[(tokens["call"] == video.call) & (tokens["image"] == video.index)]
+        own = own[own["kind"] == "video"].sort_values("index")["position_t"]
+        each = len(own) // int(video.grid_t)
+        places = [own.iloc[step * each] if each else None for step in range(int(video.grid_t))]
+        for step, place in enumerate(places):
+            row = {"call": video.call, "index": video.index, "grid_step": step}
+            row |= {"seconds": step * video.seconds_per_grid, "fps_known": video.fps_known}
+            is_known = place is not None and not pd.isna(place)
+            row |= {"position_t": place if is_known else None}
+            rows.append(row | {"shares_position": is_known and places.count(place) > 1})
+    return pd.DataFrame(rows, columns=_TIMES)
+
+
+def special_tokens(trace: Trace) -> pd.DataFrame:
+    """Special ids of each prompt, and which step wrote them.
+
+    Two begin-of-sequence markers with different origins are the usual accident: the template wrote
+    one and the tokenizer added another. One whose origin is the user's was typed.
+
+    Returns:
+        Columns call, row, index, vocab, origin, repeated (it stands next to the same id).
+    """
+    columns = ["call", "row", "index", "token_id", "vocab", "kind", "origin"]
+    tokens = trace.read("tokens", columns).sort_values(["call", "row", "index"])
+    same_row = tokens.groupby(["call", "row"])["token_id"]
+    beside = (same_row.shift() == tokens["token_id"]) | (same_row.shift(-1) == tokens["token_id"])
+    tokens["repeated"] = beside.fillna(False).astype(bool)
+    found = tokens[(tokens["kind"] == "special") & (tokens["origin"] != "generated")]
+    return found[_SPECIAL].reset_index(drop=True)
+
+
+def _listed(text: object) -> list[dict[str, Any]]:
+    return list(json.loads(text)) if isinstance(text, str) else []
 
 
 def _joined(texts: pd.Series[Any]) -> str | None:

@@ -1,7 +1,7 @@
 """Check 6: tokens, choices, cache and positions of generate tell the same story.
 
-Beam search and assisted decoding take part where a number means the same for them as for a
-single sequence, and are left out elsewhere.
+Beam search is followed back from the end of each returned sequence; of assisted decoding the drafts
+count that stand. Both are left out where a number means something else for them.
 """
 
 from __future__ import annotations
@@ -36,19 +36,35 @@ def _plain_calls(source: Source) -> set[int]:
     return plain & _single_calls(source)
 
 
+def _beam_calls(source: Source) -> set[int]:
+    """Finished calls of generate where a row of the forward is one of several beams."""
+    calls = source["calls"]
+    calls = calls[is_one_of(calls["kind"], "generate") & is_one_of(calls["status"], "ok")]
+    modes = tuples(calls, "seq", "mode", "beams")
+    followed = {seq for seq, mode, beams in modes if "beam" in (mode or "") and (beams or 1) > 1}
+    return followed & set(source["choices"]["call"])
+
+
 def check_tokens(source: Source) -> Iterator[Finding]:
     """6: what was chosen and accepted is what stands in the sequence."""
     tokens, choices = source["tokens"], source["choices"]
-    judged = _single_calls(source) & set(tokens["call"])
-    accepted = choices[is_true(choices["accepted"]) & choices["call"].isin(judged)]
-    written = tokens[is_one_of(tokens["origin"], "generated") & tokens["call"].isin(judged)]
-    chosen = _ids(accepted.sort_values(["step", "offset"]))
+    single, beams = (
+        calls & set(tokens["call"]) for calls in (_single_calls(source), _beam_calls(source))
+    )
+    accepted = choices[is_true(choices["accepted"])]
+    written = tokens[is_one_of(tokens["origin"], "generated") & tokens["call"].isin(single | beams)]
+    chosen = _ids(accepted[accepted["call"].isin(single)].sort_values(["step", "offset"]))
+    strays = set()
+    for call, mine in accepted[accepted["call"].isin(beams)].groupby("call"):
+        ways, is_whole = _ways(mine)
+        chosen |= {(call, sequence): ids for sequence, ids in ways.items()}
+        strays |= set() if is_whole else {call}
     stands = _ids(written.sort_values("index"))
     places = chosen.keys() | stands.keys()
     short = {place for place in places if len(chosen[place]) != len(stands[place])}
     found = f"{sum(map(len, chosen.values()))} choices, {sum(map(len, stands.values()))} tokens"
     expected = "a row has as many generated tokens as accepted choices"
-    bad = sorted({call for call, _ in short})
+    bad = sorted({call for call, _ in short} | strays)
     yield Finding("6 tokens = choices", expected, found, bad, len(places))
 
     equal = set() if source.is_redacted else places - short
@@ -57,6 +73,35 @@ def check_tokens(source: Source) -> Iterator[Finding]:
     if source.is_redacted:
         found = "the ids were redacted"
     yield Finding("6 ids = choices", "they are the same ids in order", found, bad, len(equal))
+
+
+def _ways(accepted: pd.DataFrame) -> tuple[dict[int, list[int]], bool]:
+    """Ids of each sequence that beam search returned, followed back from its end.
+
+    Also whether every accepted choice lies on one of these ways.
+    """
+    columns = ("step", "row", "offset", "token_id", "parent_row", "sequence")
+    rows = list(tuples(accepted, *columns))
+    before = {
+        (step, row): (step, row, token, parent)
+        for step, row, offset, token, parent, _ in rows
+        if offset == 0
+    }
+    order = sorted({row[0] for row in rows})
+    earlier = dict(zip(order[1:], order, strict=False))
+    met, ways = set(), {}
+    for step, row, offset, token, parent, sequence in rows:
+        if offset == 0:
+            continue
+        ids, at = [token], (earlier.get(step), parent)
+        met.add((step, row, offset))
+        while at in before:
+            step, row, token, parent = before[at]
+            met.add((step, row, 0))
+            ids.append(token)
+            at = (earlier.get(step), parent)
+        ways[sequence] = ids[::-1]
+    return ways, met == {row[:3] for row in rows}
 
 
 def _ids(rows: pd.DataFrame) -> collections.defaultdict[tuple[int, int], list[int]]:
@@ -73,18 +118,34 @@ def check_cache(source: Source) -> Iterator[Finding]:
     kept = steps[~is_true(steps["undone"])]
     fed = kept.dropna(subset=["cache_tokens_before", "input_tokens"])
     grown = fed["cache_tokens_after"] - fed["cache_tokens_before"]
-    bad = set(fed.loc[grown != fed["input_tokens"], "seq"]) | _jumps(source, steps)
+    bad = set(fed.loc[grown != fed["input_tokens"] - _cut(source, fed), "seq"])
+    bad |= _jumps(source, steps)
     found = counted(len(fed), "steps with a cache", len(bad), "where it grew otherwise")
-    expected = "the cache grows by the tokens fed, from where the step before left it"
+    expected = "the cache grows by the tokens fed that stand, from where the step before left it"
     yield Finding("6 cache growth", expected, found, sorted(bad), len(fed))
 
     placed = kept.dropna(subset=["last_position", "position_offset"])
     index = placed["last_position"] - placed["position_offset"]
-    off = set(placed.loc[index + 1 != placed["cache_tokens_after"], "seq"])
+    left = placed["cache_tokens_after"] + _cut(source, placed)
+    off = set(placed.loc[index + 1 != left, "seq"])
     off |= _wandering(source, placed)
     found = counted(len(placed), "steps with positions", len(off), "elsewhere")
-    expected = "last position - offset + 1 = cached tokens, with one offset throughout a call"
+    expected = "last position - offset + 1 = tokens then cached, with one offset throughout a call"
     yield Finding("6 positions", expected, found, sorted(off), len(placed))
+
+
+def _cut(source: Source, steps: pd.DataFrame) -> pd.Series:
+    """Drafts that each step cut off the cache again: all but those that stand.
+
+    One token of a step is the model's own; the others that stand were drafted.
+    """
+    choices = source["choices"]
+    stand = choices[is_true(choices["accepted"])].groupby(["call", "step"]).size().to_dict()
+    cut = [
+        0 if not drafted else drafted + 1 - stand.get((call, step), drafted + 1)
+        for call, step, drafted in tuples(steps, "call", "step", "drafted_tokens")
+    ]
+    return pd.Series(cut, steps.index, dtype="int64")
 
 
 def _wandering(source: Source, placed: pd.DataFrame) -> set[int]:
@@ -117,13 +178,17 @@ def check_last_token(source: Source) -> Iterator[Finding]:
     # A row that ended early is padded with the others: the longest row tells.
     chosen = counts.groupby("call").max().to_dict()
     numbers = ["cache_tokens_before", "cache_tokens_after", "input_tokens"]
-    steps = steps[steps["call"].isin(_plain_calls(source) & chosen.keys())]
+    calls = source["calls"]
+    assisted = set(calls.loc[is_true(calls["mode"].str.contains("assist")), "seq"])
+    one_row = _plain_calls(source) | (_single_calls(source) & assisted)
+    steps = steps[steps["call"].isin(one_row & chosen.keys())]
     steps = steps[~is_true(steps["undone"])].dropna(subset=numbers).sort_values("seq")
     bad, judged = [], 0
     for call, mine in steps.groupby("call"):
         judged += 1
         is_prompt = is_one_of(mine["kind"], "prefill", "chunk")
         prompt = mine["cache_tokens_before"].iloc[0] + mine.loc[is_prompt, "input_tokens"].sum()
+        prompt -= mine.loc[is_prompt, "drafted_tokens"].fillna(0).sum()
         if mine["cache_tokens_after"].iloc[-1] != prompt + chosen[call] - 1:
             bad.append(call)
     found = counted(judged, "calls with one sequence a row", len(bad), "cached otherwise")

@@ -119,11 +119,17 @@ def check_values(source: Source) -> Iterator[Finding]:
     same_model = placed["model"].isin(judged["model"]) & placed["verified"].isna()
     bad = placed[is_one_of(placed["verified"], "different") | same_model]
     found = counted(len(judged), "compared with their source", len(bad), "different or unsaid")
-    left = int((placed["verified"] == "not compared").sum())
-    if left:
-        found += f"; {left} from no file or through a conversion, not compared"
+    left = placed.loc[is_one_of(placed["verified"], "not compared"), "verified_because"]
     if judged.empty:
         found = "nothing was compared; verify_weights=True does"
-    names = [f"{model}: {param}" for model, param in tuples(bad, "model", "param")]
+    else:
+        found += "".join(
+            f"; {times} not compared: {why}" for why, times in Counter(left.dropna()).items()
+        )
+    columns = ("model", "param", "verified_because")
+    names = [
+        f"{model}: {param}: {why}" if why else f"{model}: {param}"
+        for model, param, why in tuples(bad, *columns)
+    ]
     expected = "with verify_weights, every live value equals its source"
     yield Finding("4 values = sources", expected, found, names, len(judged))

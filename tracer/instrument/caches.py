@@ -148,7 +148,24 @@ def _describe(layer: Any, seen: int | None) -> tuple[Any, ...]:
         longest = layer.get_max_cache_shape() if hasattr(layer, "get_max_cache_shape") else None
     capacity = int(longest) if longest is not None and int(longest) > 0 else None
     seen = read(count(layer)) if seen is None else seen
+    packed = getattr(layer, "_quantized_keys", None)
+    if packed is not None:
+        return _quantized(layer, packed, seen, capacity)
     return _cells(type(layer).__name__, keys, values, seen, capacity)
+
+
+def _quantized(layer: Any, packed: Any, seen: int | None, capacity: int | None) -> tuple[Any, ...]:
+    """Cells of a layer that holds most of its tokens quantised, the newest perhaps as they were."""
+    keys, values = layer.keys, layer.values
+    cells = _cells(type(layer).__name__, keys, values, seen, capacity)
+    pairs = packed, layer._quantized_values
+    if not all(isinstance(pair, tuple) and hasattr(pair[0], "element_size") for pair in pairs):
+        return (*cells[:3], None, capacity, None, cells[6])  # in a form of the backend's own
+    held = int(packed[0].shape[-2]) + cells[3]
+    size = cells[5] + sum(
+        measure.size_of(part) for pair in pairs for part in pair if hasattr(part, "element_size")
+    )
+    return (cells[0], measure.dtype_name(packed[0].dtype), seen, held, capacity, size, cells[6])
 
 
 def _of_list(cache: Any, place: int, seen: int | None) -> tuple[Any, ...]:

@@ -6,16 +6,21 @@ call tells is in `generation_facts.py`.
 
 from __future__ import annotations
 
-from typing import Final
+from typing import Any, Final
 
-from tracer.instrument import generation_facts, modules
-from tracer.instrument.choices import Probe
+from tracer.instrument import caches, generation_facts, modules
+from tracer.instrument.feeding import first_given
+from tracer.instrument.finishes import Watch
 from tracer.instrument.run import Run
+from tracer.instrument.scores import Probe
 from tracer.instrument.stages import Call, Observer, open_call, open_span
 from tracer.spans import ThreadState
 
-_FOLLOWED: Final = "_sample"
-"""The decoding method whose choices are followed; it runs for greedy as well as for sampling."""
+_FOLLOWED: Final = {"_sample": "rows", "_beam_search": "beams", "_assisted_decoding": "drafts"}
+"""Decoding methods whose choices are followed, and how; the first runs for greedy too."""
+
+
+_POSITIONAL: Final = ("inputs", "generation_config", "logits_processor", "stopping_criteria")
 
 
 def generate(state: ThreadState, call: Call) -> Observer:
@@ -30,7 +35,7 @@ def generate(state: ThreadState, call: Call) -> Observer:
         model=recorder.models.of(model),
     )
     given = dict(call.kwargs)
-    given |= dict(zip(("inputs", "generation_config"), call.args[1:], strict=False))
+    given |= dict(zip(_POSITIONAL, call.args[1:], strict=False))
     run = Run(state, span, model, given)
     outer, state.run = state.run, run
     outer_counts, state.counts = state.counts, {}
@@ -53,8 +58,8 @@ def decoding(state: ThreadState, call: Call) -> Observer:
         run.end_setup()
         run.mode = method
         state.recorder.places.source(call.function)  # its text, the loop over the tokens
-        run.observes_choices = method == _FOLLOWED
-        if not run.observes_choices:
+        run.follows = _FOLLOWED.get(method, "")
+        if not run.follows:
             state.recorder.fault(
                 "choices", f"{method}: choices of this decoding method are not followed"
             )
@@ -63,13 +68,63 @@ def decoding(state: ThreadState, call: Call) -> Observer:
     yield None
 
 
+def part(state: ThreadState, call: Call) -> Observer:
+    """A function of the set-up: a span, and what it prepared, for a loop that is not known."""
+    span = open_span(state, call)
+    outcome = yield None
+    state.close(span, outcome.status)
+    run: Run | None = state.run
+    # In generation 4 one of these is static.
+    if run is not None and call.args and call.args[0] is run.model:
+        made = outcome.result
+        if call.target.attribute == "_prepare_cache_for_generation":
+            made = call.argument(2, "model_kwargs")  # which it puts the cache into
+        run.parts[call.target.attribute] = made
+
+
+def pipeline(state: ThreadState, call: Call) -> Observer:
+    """`Pipeline.__call__`: texts in, texts out, with a generate() or a forward within."""
+    pipe, recorder = call.args[0], state.recorder
+    model = getattr(pipe, "model", None)
+    name = None if model is None else recorder.models.of(model)
+    span = open_call(state, call, f"{type(pipe).__name__}.__call__", "pipeline", model=name)
+    running: dict[int, Any] = recorder.notes.setdefault("pipelines", {})
+    outer, running[state.ident] = running.get(state.ident), (pipe, call.kwargs)
+    outcome = yield None
+    running[state.ident] = outer
+    state.close(span, outcome.status)
+    recorder.flush_if_due(state)
+
+
+def _begin_custom(state: ThreadState, run: Run, input_ids: Any) -> None:
+    """The first step of a decoding loop that is not the library's: what is in force is known."""
+    run.end_setup()
+    run.is_custom = True
+    given = run.kwargs.get("custom_generate")
+    run.mode = given if isinstance(given, str) else getattr(given, "__qualname__", "unknown")
+    run.mode = f"custom_generate: {run.mode}"
+    names = ("_prepare_generation_config", "_get_logits_processor", "_get_stopping_criteria")
+    config, processors, criteria = (run.parts.get(name) for name in names)
+    if config is None or processors is None or criteria is None or input_ids is None:
+        state.recorder.fault("settings", f"{run.mode} prepares nothing that is known")
+        return
+    run.follows = "rows"
+    made = run.parts.get("_prepare_cache_for_generation") or {}
+    with state.own_work("settings of the generation"), state.recorder.guard("settings"):
+        kwargs = {"generation_config": config[0], "logits_processor": processors}
+        kwargs |= {"stopping_criteria": criteria, "cache": first_given(made, *caches.NAMES)}
+        generation_facts.tell_setup(run, input_ids, kwargs)
+
+
 def prepared(state: ThreadState, call: Call) -> Observer:
     """`prepare_inputs_for_generation`: where a step begins."""
     run: Run | None = state.run
     if run is None or call.args[0] is not run.model:
         yield None
         return
-    run.begin_step()
+    if not run.mode:
+        _begin_custom(state, run, call.argument(1, "input_ids"))
+    run.begin_step(call.argument(1, "input_ids"))
     outcome = yield None
     run.prepared(outcome)
 
@@ -77,7 +132,8 @@ def prepared(state: ThreadState, call: Call) -> Observer:
 def processed(state: ThreadState, call: Call) -> Observer:
     """`LogitsProcessorList.__call__`: the library's own loop over a list of probes."""
     run: Run | None = state.run
-    if run is None or run.step is None or run.step.in_forward is False:
+    # After the choice it is a draft that is being made, for the next step.
+    if run is None or run.step is None or not run.step.in_forward or run.step.chose:
         yield None
         return
     clock = state.recorder.clock
@@ -85,7 +141,7 @@ def processed(state: ThreadState, call: Call) -> Observer:
     run.processing_began(call.argument(2, "scores"))
     probes = []
     changed = None
-    if run.observes_choices and state.recorder.options.effects and len(processors):
+    if run.follows and state.recorder.options.effects and len(processors):
         probes = [Probe(one, run.step.scores, clock) for one in processors]
         changed = ((type(processors)(probes), *call.args[1:]), call.kwargs)
     start = clock()
@@ -101,6 +157,40 @@ def stopped(state: ThreadState, call: Call) -> Observer:
         yield None
         return
     run.stopping_began(call.argument(1, "input_ids"))
+    changed = None
+    if run.watches_criteria:
+        criteria, fired = call.args[0], run.step.scores.fired
+        changed = (
+            (type(criteria)(Watch(one, fired) for one in criteria), *call.args[1:]),
+            call.kwargs,
+        )
     start = state.recorder.clock()
-    outcome = yield None
+    outcome = yield changed
     run.stopping_ended(start, outcome.result)
+
+
+def beams_selected(state: ThreadState, call: Call) -> Observer:
+    """`_get_running_beams_for_next_iteration`: what one round of beam search goes on with."""
+    run: Run | None = state.run
+    outcome = yield None
+    if run is not None and call.args[0] is run.model and outcome.result is not None:
+        run.beams_selected(call.kwargs, outcome.result)
+
+
+def beams_ended(state: ThreadState, call: Call) -> Observer:
+    """`_update_finished_beams`: the best sequences that have ended so far."""
+    run: Run | None = state.run
+    outcome = yield None
+    if run is None or run.beams is None or outcome.result is None:
+        return
+    if call.args[0] is run.model:
+        run.beams.ended(outcome.result)
+
+
+def drafting(state: ThreadState, call: Call) -> Observer:
+    """`_get_candidate_generator`: what proposes tokens in assisted decoding."""
+    run: Run | None = state.run
+    outcome = yield None
+    if run is not None and call.args[0] is run.model and outcome.result is not None:
+        run.drafting = type(outcome.result).__name__
+        run.span.columns["mode"] = generation_facts.mode(run)

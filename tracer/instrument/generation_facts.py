@@ -6,22 +6,27 @@ out), as the recorder's own work.
 
 from __future__ import annotations
 
-import dataclasses
 import sys
-from typing import Any
+from typing import Any, Final
 
 from tracer.instrument import (
+    cached_ids,
     caches,
     choices,
+    consumed,
+    finishes,
     generation_settings,
-    images,
-    inputs,
     measure,
     modules,
     tokens,
 )
+from tracer.instrument.beams import Beams
 from tracer.instrument.run import Run
 from tracer.instrument.vocabulary import TextAssembler
+
+_FEW: Final = 256
+"""Ids that a processor may hold and still be told whole: the longest list shipped with a speech
+model has about 90; an encoder's input is longer."""
 
 
 def tell_setup(run: Run, input_ids: Any, kwargs: dict[str, Any]) -> None:
@@ -35,16 +40,19 @@ def tell_setup(run: Run, input_ids: Any, kwargs: dict[str, Any]) -> None:
     run.defaults = generation_settings.library_defaults(run.model.generation_config)
     run.is_greedy = not config.do_sample
     run.max_length = config.max_length
-    stops = config.stop_strings
-    run.stop_strings = [stops] if isinstance(stops, str) else list(stops or ())
+    run.watches_criteria = not finishes.are_plain(kwargs["stopping_criteria"])
     run.stop_ids = _stop_ids(config)
-    run.encoding = inputs.find(run.recorder, run.prompt)
+    run.encoding = consumed.find(run)
     run.tokenizer = run.encoding.tokenizer if run.encoding else _tokenizer_of(run)
     run.vocabulary = tokens.vocabulary_of(run.recorder, run.tokenizer)
     if run.vocabulary is not None:
-        run.assemblers = [TextAssembler(run.vocabulary) for _ in run.prompt]
+        run.assemblers = [TextAssembler(run.vocabulary, after=row) for row in run.prompt]
+    if run.follows == "beams":
+        returned = config.num_return_sequences or 1
+        run.beams = Beams(config.num_beams, returned, len(run.prompt[0]))
     run.chain_length = len(kwargs["logits_processor"])
     _tell_call(run, config, kwargs)
+    cached_ids.compare(run, kwargs.get("cache", kwargs.get("past_key_values")))
     generation_settings.tell(run, config)
     _tell_chain(run, "processor", kwargs["logits_processor"])
     _tell_chain(run, "criterion", kwargs["stopping_criteria"])
@@ -70,10 +78,9 @@ def _tell_call(run: Run, config: Any, kwargs: dict[str, Any]) -> None:
     cache = kwargs.get("cache", kwargs.get("past_key_values"))
     returned = config.num_return_sequences or 1
     beams = config.num_beams or 1
-    mode = "greedy" if run.is_greedy else "sampling"
     stop_origin, _ = generation_settings.origin_of(run, "eos_token_id", config.eos_token_id)
     run.span.columns |= {
-        "mode": f"{mode if run.mode == '_sample' else run.mode.strip('_')} ({run.mode})",
+        "mode": mode(run),
         "rows": len(run.prompt) // max(returned, beams),
         "beams": beams,
         "return_sequences": returned,
@@ -91,9 +98,23 @@ def _tell_call(run: Run, config: Any, kwargs: dict[str, Any]) -> None:
     }
 
 
+def mode(run: Run) -> str:
+    """How tokens are chosen, and the function that does it."""
+    how = "greedy" if run.is_greedy else "sampling"
+    if run.beams is not None:
+        how = f"beam search, {how}"
+    elif run.follows == "drafts":
+        how = f"assisted by {run.drafting}, {how}" if run.drafting else f"assisted, {how}"
+    elif not run.follows:
+        how = run.mode.strip("_")
+    elif run.is_custom:
+        how = "custom"
+    return f"{how} ({run.mode})"
+
+
 def _cache_why(run: Run, config: Any, cache: Any) -> str:
     if run.kwargs.get("cache") is not None or run.kwargs.get("past_key_values") is not None:
-        return "passed by the user"
+        return "passed by the user" if run.span.parent < 0 else "passed by the call around it"
     if config.use_cache is False:
         return "use_cache=False"
     if config.cache_implementation is not None:
@@ -140,6 +161,8 @@ def _padding(ids: list[int], pad: int, is_stop: bool) -> list[int]:
 
 
 def _tell_chain(run: Run, kind: str, parts: Any) -> None:
+    name = {"processor": "logits_processor", "criterion": "stopping_criteria"}[kind]
+    given = run.kwargs.get(name) or ()
     for index, part in enumerate(parts):
         run.recorder.add_fact(
             "chain",
@@ -149,6 +172,8 @@ def _tell_chain(run: Run, kind: str, parts: Any) -> None:
             kind=kind,
             index=index,
             class_name=type(part).__name__,
+            defined_in=type(part).__module__,
+            origin="call" if any(part is one for one in given) else "library",
             parameters=_plain_attributes(part),
         )
 
@@ -158,7 +183,7 @@ def _plain_attributes(part: Any) -> dict[str, Any]:
     for name, value in getattr(part, "__dict__", {}).items():  # a class with slots has none
         if isinstance(value, bool | int | float | str):
             plain[name] = value
-        elif hasattr(value, "numel") and value.numel() <= 16 and value.device.type == "cpu":
+        elif hasattr(value, "numel") and value.numel() <= _FEW and value.device.type == "cpu":
             plain[name] = value.tolist()
     return plain
 
@@ -183,28 +208,27 @@ def tell(run: Run, result: Any) -> None:
     """What came out: choices with their ends, tokens of prompt and answer, images."""
     returned = getattr(result, "sequences", result)
     rows = returned.tolist() if hasattr(returned, "tolist") else None
-    finish = [_finish(run, row) for row in range(len(run.chosen))]
-    run.span.columns["finish"] = finish if run.observes_choices else None
-    _tell_choices(run, rows, finish)
+    if run.beams is not None:
+        finish = run.beams.finish(run, rows)
+        _take_sequences(run, run.beams)
+    else:
+        finish = [run.ends.get(row, "unfinished") for row in range(len(run.chosen))]
+        _tell_choices(run, rows, finish)
+        cached_ids.remember(run, rows)
+    run.span.columns["finish"] = finish if run.follows else None
+    if not run.prompt:
+        consumed.note_given(run)
     if run.prompt:
-        _tell_prompt(run)
-        _tell_answer(run, rows)
-        _tell_images(run)
+        _tell_answer(run, rows, consumed.tell_prompt(run))
+        consumed.tell_images(run)
 
 
-def _finish(run: Run, row: int) -> str:
-    if not run.finished[row]:
-        return "unfinished"
-    chosen = run.chosen[row]
-    if chosen and chosen[-1] in run.stop_ids:
-        return "eos"
-    stops = run.stop_strings
-    text = "".join(one or "" for one in run.texts[row])
-    if stops and any(text.rstrip("\n").endswith(one) or one in text[-64:] for one in stops):
-        return "stop string"
-    if run.max_length is not None and len(run.prompt[row]) + len(chosen) >= run.max_length:
-        return "length"
-    return "other"
+def _take_sequences(run: Run, beams: Beams) -> None:
+    """From now on a row is a returned sequence, no longer a beam."""
+    ways = beams.paths or [[] for _ in range(len(run.prompt) // beams.count * beams.returned)]
+    run.prompt = [run.prompt[row // beams.returned * beams.count] for row in range(len(ways))]
+    run.chosen = [[one["token_id"] for one in way] for way in ways]
+    run.texts = [[one["text"] for one in way] for way in ways]
 
 
 def _tell_choices(run: Run, rows: list[list[int]] | None, finish: list[str]) -> None:
@@ -218,25 +242,9 @@ def _tell_choices(run: Run, rows: list[list[int]] | None, finish: list[str]) -> 
         choices.release(run, row, accepted=stands, finish=finish[row])
 
 
-def _tell_prompt(run: Run) -> None:
-    if run.encoding is not None:
-        run.encoding.consumed = True
-    mask: Any = run.kwargs.get("attention_mask")
-    is_ours = mask is not None and mask.ndim == 2 and not run.model.config.is_encoder_decoder
-    given = mask.tolist() if is_ours else None
-    tokens.tell(
-        run.recorder,
-        run.span.seq,
-        run.encoding,
-        run.prompt,
-        given,
-        placeholders=run.placeholders(),
-        tokenizer=run.tokenizer,
-        positions=run.first_positions,
-    )
-
-
-def _tell_answer(run: Run, rows: list[list[int]] | None) -> None:
+def _tell_answer(run: Run, rows: list[list[int]] | None, numbers: list[int]) -> None:
+    """Tokens of the answer; `numbers` are the running numbers of each row's first."""
+    part = "decoder" if consumed.is_encoder_decoder(run) else None
     for row, ids in enumerate(run.chosen):
         start = len(run.prompt[row])
         for place, token_id in enumerate(ids):
@@ -251,8 +259,9 @@ def _tell_answer(run: Run, rows: list[list[int]] | None) -> None:
                 run.span.seq,
                 run.span.seq,
                 row=row,
-                index=start + place,
+                index=numbers[row] + place,
                 position=start + place,
+                part=part,
                 token_id=token_id,
                 vocab=vocab,
                 bytes_hex=None if raw is None else raw.hex(),
@@ -261,30 +270,3 @@ def _tell_answer(run: Run, rows: list[list[int]] | None) -> None:
                 origin="generated",
                 attended=True,
             )
-
-
-def _tell_images(run: Run) -> None:
-    if run.encoding is None:
-        return
-    marks = run.placeholders()
-    for kind in ("image", "video"):
-        places = [
-            (row, place)
-            for row, ids in enumerate(run.prompt)
-            for place, token_id in enumerate(ids)
-            if marks.kind(token_id) == kind
-        ]
-        offset = 0
-        for image in (one for one in run.encoding.images if one.kind == kind):
-            count = image.expected_tokens or 0
-            own = places[offset : offset + count]
-            compared = run.replaced[offset : offset + count] if run.replaced else None
-            told = dataclasses.replace(
-                image,
-                row=own[0][0] if own else image.row,
-                found_tokens=len(own),
-                first_position=own[0][1] if own else None,
-                replaced_embeddings=None if compared is None else sum(compared),
-            )
-            images.tell(run.recorder, told, run.span.seq, run.span.seq)
-            offset += count

@@ -72,12 +72,16 @@ def tell(run: Run, config: Any) -> None:
 
 def origin_of(run: Run, name: str, value: Any) -> tuple[str, Any]:
     """Where a value in force comes from, and what the user asked for (None when nothing)."""
+    pipeline, asked = run.recorder.notes.get("pipelines", {}).get(run.state.ident) or (None, {})
+    if run.own_config.get(name) != value and _is_of_pipeline(pipeline, asked, name, value):
+        return "pipeline", None
     if run.kwargs.get(name) is not None:
         given = run.kwargs[name]
         return ("call" if given == value else "derived"), given
     passed = getattr(run.kwargs.get("generation_config"), name, None)
     own = run.own_config.get(name)
-    if passed is not None and not _is_default(run, name, passed, own):
+    is_copy = pipeline is not None and passed == own  # it hands on what the model itself has
+    if passed is not None and not is_copy and not _is_default(run, name, passed, own):
         return ("config object" if passed == value else "derived"), passed
     if own is not None and own == value:
         if _is_default(run, name, own, own) and name not in _keys_read(run):
@@ -90,6 +94,14 @@ def origin_of(run: Run, name: str, value: Any) -> tuple[str, Any]:
     if own is not None or name == "max_length":
         return "derived", None
     return "library", None
+
+
+def _is_of_pipeline(pipeline: Any, asked: dict[str, Any], name: str, value: Any) -> bool:
+    """Whether a pipeline brought this value along: its own default, which nobody asked for."""
+    default = getattr(getattr(pipeline, "_default_generation_config", None), name, None)
+    told = (asked, asked.get("generate_kwargs") or {}, getattr(pipeline, "_forward_params", {}))
+    given = any(name in one for one in told)
+    return default is not None and default == value and not given
 
 
 def _is_default(run: Run, name: str, value: Any, own: Any) -> bool:

@@ -7,17 +7,24 @@ the model has consumed it, or when the recording ends.
 from __future__ import annotations
 
 import dataclasses
+import itertools
+from collections.abc import Sequence
 from pathlib import PurePath
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
+from tracer.instrument import resizes, tokens
+from tracer.instrument.resizes import Resize
 from tracer.instrument.stages import Call, Observer, open_span
 from tracer.recorder import Recorder
 from tracer.spans import ThreadState
 
+if TYPE_CHECKING:
+    from tracer.instrument.encodings import Encoding
+
 
 @dataclasses.dataclass(slots=True)
 class Image:
-    """What is known of one image so far; names are columns of `images`."""
+    """What is known of one image so far; names are columns of `images`, but for the limits."""
 
     index: int = 0
     kind: str = "image"
@@ -31,8 +38,7 @@ class Image:
     helper_h: int | None = None
     processor_w: int | None = None
     processor_h: int | None = None
-    limit: str | None = None
-    limit_origin: str | None = None
+    resizes: list[Resize] = dataclasses.field(default_factory=list)
     grid_t: int | None = None
     grid_h: int | None = None
     grid_w: int | None = None
@@ -40,6 +46,7 @@ class Image:
     value_min: float | None = None
     value_max: float | None = None
     frames: int | None = None
+    helper_fps: float | None = None
     fps: float | None = None
     fps_known: bool | None = None
     seconds_per_grid: float | None = None
@@ -48,11 +55,22 @@ class Image:
     replaced_embeddings: int | None = None
     first_position: int | None = None
 
+    @property
+    def grid(self) -> tuple[int | None, ...]:
+        """Patches in time, down and across."""
+        return self.grid_t, self.grid_h, self.grid_w
 
-def _fetched_of(recorder: Recorder) -> list[tuple[int, Image]]:
-    """Images out of the helper that no processor has taken yet, by the picture's identity."""
+
+def _waiting(recorder: Recorder) -> list[tuple[int, Image]]:
+    """Images fetched that no processor has taken yet, by the picture's identity."""
     waiting: list[tuple[int, Image]] = recorder.notes.setdefault("fetched", [])
     return waiting
+
+
+def _being_fetched(recorder: Recorder) -> dict[int, list[Image]]:
+    """Images and videos whose fetching has begun and not ended, innermost last, by thread."""
+    fetching: dict[int, list[Image]] = recorder.notes.setdefault("fetching", {})
+    return fetching
 
 
 def found(state: ThreadState, call: Call) -> Observer:
@@ -66,27 +84,106 @@ def fetched(state: ThreadState, call: Call) -> Observer:
     """`fetch_image`, `fetch_video`: from a path, address or picture to what the processor gets."""
     element = call.argument(0, "ele")
     kind = "video" if call.target.attribute == "fetch_video" else "image"
-    image = Image(kind=kind)
     given = element.get(kind, element.get("image_url"))
-    image.source_kind = _source_kind(given)
-    image.mode = _mode_of(given)
+    image = _given(given, kind)
     span = open_span(state, call)
-    video = state.recorder.notes.get("fetching")
-    state.recorder.notes["fetching"] = image
+    fetching = _being_fetched(state.recorder)
+    # The helper fetches a video's frames in threads of its own, as images.
+    is_frame = kind == "image" and any(
+        waiting and waiting[-1].kind == "video" for waiting in list(fetching.values())
+    )
+    own = fetching.setdefault(state.ident, [])
+    own.append(image)
     outcome = yield None
-    state.recorder.notes["fetching"] = video
+    own.pop()
     image.fetch_ns = state.recorder.clock() - span.start
     state.close(span, outcome.status, summary={"source": image.source_kind})
-    result = outcome.result[0] if isinstance(outcome.result, tuple) else outcome.result
-    if hasattr(result, "ndim") and result.ndim == 4:  # (frame, channel, height, width)
-        image.frames = int(result.shape[0])
-        image.helper_h, image.helper_w = (int(size) for size in result.shape[-2:])
-    elif _mode_of(result) is not None:
-        image.helper_w, image.helper_h = result.size
-    if image.helper_w is not None and video is None:  # a video's frames are its own
-        # The identity of the picture is how the processor's input is recognised; the list is
-        # emptied by the next processor call, before another picture can take the same place.
-        _fetched_of(state.recorder).append((id(result), image))
+    if outcome.error is not None or is_frame:
+        return
+    result = outcome.result
+    if isinstance(result, tuple) and isinstance(result[-1], int | float):
+        result, image.helper_fps = result[0], float(result[-1])
+    picture = result[0] if isinstance(result, tuple) else result
+    image.helper_w, image.helper_h = _size_of(picture)
+    if kind == "video" and image.helper_w is not None:
+        image.frames = int(picture.shape[0])
+    image.resizes = [
+        dataclasses.replace(one, origin=_helper_origin(element, one)) for one in image.resizes
+    ]
+    _await_processor(state.recorder, picture, image)
+
+
+def _helper_origin(element: dict[str, Any], resize: Resize) -> str:
+    """Who set the limits of the helper's resize: the message, or nobody."""
+    names = ("resized_height", "resized_width", "min_pixels", "max_pixels", "total_pixels")
+    said = [name for name in names if name in element]
+    return f"message ({', '.join(said)})" if said else "library"
+
+
+def _await_processor(recorder: Recorder, picture: Any, image: Image) -> None:
+    # The identity of the picture is how the processor's input is recognised; the list is emptied
+    # by the next processor call, before another picture can take the same place.
+    if image.helper_w is not None or image.original_w is not None:
+        _waiting(recorder).append((id(picture), image))
+
+
+def loaded(state: ThreadState, call: Call) -> Observer:
+    """`load_image`, `load_video`: the library's own way from a path or address to a picture."""
+    kind = "video" if call.target.attribute == "load_video" else "image"
+    image = _given(call.argument(0, kind), kind)
+    span = open_span(state, call)
+    outcome = yield None
+    image.fetch_ns = state.recorder.clock() - span.start
+    state.close(span, outcome.status, summary={"source": image.source_kind})
+    if outcome.error is not None:
+        return
+    picture = outcome.result[0] if isinstance(outcome.result, tuple) else outcome.result
+    if image.original_w is None:
+        image.original_w, image.original_h = _size_of(picture)
+    if kind == "video" and hasattr(picture, "shape"):
+        image.frames = int(picture.shape[0])
+    # A processor that loads is inside its own call and has only the name to know it by.
+    loads: list[Image] = state.recorder.notes.setdefault("loaded", [])
+    loads.append(image)
+    _await_processor(state.recorder, picture, image)
+
+
+def converted(state: ThreadState, call: Call) -> Observer:
+    """`to_rgb` inside the helper: it is handed the picture as it was opened."""
+    own = _being_fetched(state.recorder).get(state.ident)
+    picture = call.argument(0, "pil_image")
+    if own:
+        own[-1].mode = _mode_of(picture)
+        own[-1].original_w, own[-1].original_h = _size_of(picture)
+    yield None
+
+
+def resized(state: ThreadState, call: Call) -> Observer:
+    """`smart_resize` inside the helper: it is handed a size and the limits."""
+    own = _being_fetched(state.recorder).get(state.ident)
+    outcome = yield None
+    if not own or outcome.error is not None:
+        return
+    resize = resizes.of_call("helper", call, outcome.result)
+    image = own[-1]
+    if image.original_w is None or image.original_h is None:
+        # A video out of a file: its frames as they were decoded.
+        image.original_w, image.original_h = resize.before
+    elif image.kind == "image":  # where the message asked for a size, that one is rounded
+        resize = dataclasses.replace(resize, before=(image.original_w, image.original_h))
+    image.resizes.append(resize)
+
+
+def configured(state: ThreadState, call: Call) -> Observer:
+    """`from_dict` of an image or video processor: what its file and the caller say of it."""
+    span = open_span(state, call)
+    given, arguments = call.argument(1, "image_processor_dict"), dict(call.kwargs)
+    given = dict(given) if isinstance(given, dict) else None  # the library takes entries out
+    outcome = yield None
+    state.close(span, outcome.status)
+    made = outcome.result[0] if isinstance(outcome.result, tuple) else outcome.result
+    if made is not None:
+        resizes.note_configuration(state.recorder, made, given, arguments)
 
 
 def _mode_of(picture: Any) -> str | None:
@@ -95,9 +192,36 @@ def _mode_of(picture: Any) -> str | None:
     return mode if isinstance(mode, str) else None
 
 
+def _size_of(picture: Any) -> tuple[int | None, int | None]:
+    """Width and height of a PIL image, of frames (frame, channel, height, width), or unknown."""
+    if _mode_of(picture) is not None:
+        width, height = picture.size
+        return int(width), int(height)
+    if isinstance(picture, list | tuple) and len(picture):
+        return _size_of(picture[0])
+    shape = [int(size) for size in getattr(picture, "shape", ())]
+    if len(shape) < 2:
+        return None, None
+    if len(shape) >= 3 and shape[-1] in (1, 3, 4) and shape[-3] not in (1, 3, 4):  # channels last
+        shape.pop()
+    return shape[-1], shape[-2]
+
+
+def _given(picture: Any, kind: str) -> Image:
+    """A new record of a picture as the user gave it."""
+    image = Image(kind=kind, source_kind=_source_kind(picture), mode=_mode_of(picture))
+    if not isinstance(picture, str | PurePath):
+        image.original_w, image.original_h = _size_of(picture)
+    if kind == "video" and isinstance(picture, list | tuple):
+        image.frames, image.mode = len(picture), _mode_of(picture[0]) if picture else None
+    elif kind == "video" and hasattr(picture, "shape"):
+        image.frames = int(picture.shape[0])
+    return image
+
+
 def _source_kind(given: Any) -> str | None:
     if isinstance(given, str):
-        for start, kind in (("http", "url"), ("data:", "data"), ("file://", "path")):
+        for start, kind in (("http", "url"), ("data:", "base64"), ("file://", "file")):
             if given.startswith(start):
                 return kind
         return "path"
@@ -110,40 +234,88 @@ def _source_kind(given: Any) -> str | None:
     return "tensor" if hasattr(given, "shape") else None
 
 
-def resized(state: ThreadState, call: Call) -> Observer:
-    """`smart_resize` inside the helper: it is handed the size as opened, and the limits."""
-    image: Image | None = state.recorder.notes.get("fetching")
-    outcome = yield None
-    if image is None or outcome.error is not None:
-        return
-    image.original_h, image.original_w = int(call.args[0]), int(call.args[1])
-    height, width = outcome.result
-    given = call.kwargs
-    limits = {name: given[name] for name in ("min_pixels", "max_pixels") if name in given}
-    said = ", ".join(f"{name}={value}" for name, value in limits.items())
-    image.limit = f"helper: {said or 'multiples of the patch only'}"
-    if (height, width) == (image.original_h, image.original_w):
-        image.limit += "; none acted"
-
-
 def take(recorder: Recorder, pictures: list[Any], kind: str = "image") -> list[Image]:
     """The records of the pictures that a processor was given; new ones for pictures unknown."""
-    waiting = _fetched_of(recorder)
+    waiting = _waiting(recorder)
+    loads: list[Image] = recorder.notes.setdefault("loaded", [])
     taken = []
     for index, picture in enumerate(pictures):
         image = next((image for identity, image in waiting if identity == id(picture)), None)
+        if image is None and isinstance(picture, str | PurePath):
+            image = next((one for one in loads if one.kind == kind), None)
         if image is None:
-            image = Image(kind=kind, source_kind=_source_kind(picture))
-            size = getattr(picture, "size", None)
-            if isinstance(size, tuple):
-                image.original_w, image.original_h = size
-            image.mode = _mode_of(picture)
+            image = _given(picture, kind)
+        loads[:] = [one for one in loads if one is not image]
         image.index = index
         taken.append(image)
-    waiting.clear()
+    waiting[:] = [(one, image) for one, image in waiting if image.kind != kind]
     return taken
+
+
+def flat_images(given: Any) -> list[Any]:
+    """Single pictures out of one, a list, or a list a row."""
+    if not isinstance(given, list | tuple):
+        return [] if given is None else [given]
+    return [one for inner in given for one in flat_images(inner)]
+
+
+def flat_videos(given: Any) -> list[Any]:
+    """Single videos: a tensor of frames, a path, or a list of frames each."""
+    if given is None:
+        return []
+    if not isinstance(given, list | tuple) or (given and _is_frame(given[0])):
+        return [given]
+    return [one for inner in given for one in flat_videos(inner)]
+
+
+def _is_frame(thing: Any) -> bool:
+    return _mode_of(thing) is not None or len(getattr(thing, "shape", ())) == 3
+
+
+def placed(
+    encoding: Encoding,
+    rows: Sequence[Sequence[int]],
+    marks: tokens.Placeholders,
+    replaced: Sequence[bool] = (),
+) -> list[Image]:
+    """The images of an encoding, each with its placeholders in the rows that were made of it.
+
+    `rows` are ids, with each row of the encoding `encoding.times` times in succession; `replaced`
+    says of each placeholder in them whether features took its place, and is empty if nobody knows.
+    """
+    shown = tokens.pictures(rows, marks, encoding.images, encoding.times)
+    fed = iter(replaced)
+    found: dict[tuple[str, int], list[tuple[int, int, bool]]] = {}
+    for row, ids in enumerate(rows):
+        for place, token_id in enumerate(ids):
+            kind = marks.kind(token_id)
+            is_fed = next(fed, False) if kind else False
+            number = shown[row][place]
+            if kind and number is not None and row % encoding.times == 0:
+                found.setdefault((kind, number), []).append((row, place, is_fed))
+    numbers = {"image": itertools.count(), "video": itertools.count()}
+    placed = []
+    for image in encoding.images:
+        own = found.get((image.kind, next(numbers[image.kind])), [])
+        placed.append(
+            dataclasses.replace(
+                image,
+                row=own[0][0] // encoding.times if own else image.row,
+                found_tokens=len(own) if rows else None,
+                first_position=own[0][1] if own else None,
+                replaced_embeddings=sum(each[2] for each in own) if replaced else None,
+            )
+        )
+    return placed
 
 
 def tell(recorder: Recorder, image: Image, event: int, call: int) -> None:
     """Write the row of an image."""
-    recorder.add_fact("images", event, call, **dataclasses.asdict(image))
+    columns = {each.name: getattr(image, each.name) for each in dataclasses.fields(image)}
+    chain = image.resizes
+    columns["resizes"] = [one.as_json() for one in chain]
+    columns["limit"] = ". ".join(one.limits() for one in chain) or None
+    columns["limit_origin"] = ". ".join(f"{one.by}: {one.origin}" for one in chain) or None
+    for name in ("value_min", "value_max"):  # of values on an accelerator, read only now
+        columns[name] = None if columns[name] is None else float(columns[name])
+    recorder.add_fact("images", event, call, **columns)

@@ -21,7 +21,10 @@ from tracer.spans import ACTIVE, Span, ThreadState
 if TYPE_CHECKING:
     from tracer.instrument.installer import Installer
 
-WATCHED: Final = ("transformers", "accelerate", "qwen_vl_utils", "torchvision", "peft", "torch")
+WATCHED: Final = (
+    *("transformers", "accelerate", "huggingface_hub", "qwen_vl_utils"),
+    *("torchvision", "peft", "torch"),
+)
 """Packages whose imports are spans wherever they happen; others only inside a recorded call."""
 
 

@@ -1,46 +1,53 @@
-"""Text and pictures become tensors, move to a device, and ids become text again.
+"""Text and pictures become tensors: encoding calls of processors and tokenizers.
 
 An outermost encoding call leaves an `Encoding`: its ids, the prompt that they came from and its
-images. The model call that consumes the ids tells them; what nobody consumed is told at the end.
+images. The model call that consumes the ids tells them; what nobody consumed is told at the end,
+as is what a call that failed had made until then.
 """
 
 from __future__ import annotations
 
 import dataclasses
 import sys
-from typing import Any
+from typing import Any, Final
 
-from tracer.instrument import images, measure, tokens
+from tracer.instrument import encodings, images, input_settings, measure, rates, resizes, tokens
+from tracer.instrument.encodings import Encoding, Pieces
+from tracer.instrument.images import Image
 from tracer.instrument.prompts import Prompt
-from tracer.instrument.stages import Call, Observer, open_call, open_span
+from tracer.instrument.stages import Call, Observer, Outcome, open_call, open_span
 from tracer.recorder import Recorder
 from tracer.spans import Span, ThreadState
 
+_PIXELS: Final = {
+    "image": ("image_grid_thw", "pixel_values"),
+    "video": ("video_grid_thw", "pixel_values_videos"),
+}
+
 
 @dataclasses.dataclass(slots=True)
-class Encoding:
-    """What an encoding call produced, as plain numbers."""
+class Work:
+    """An outermost encoding call as it goes on; what is called inside it adds to it.
 
-    event: int
-    rows: list[list[int]]
-    mask: list[list[int]] | None
-    tokenizer: Any
-    prompts: list[Prompt | None]
-    placeholders: tokens.Placeholders
-    images: list[images.Image]
-    consumed: bool = False
+    Attributes:
+        texts: The texts as the user gave them, before any placeholder is written out.
+        asked: The user's arguments, those in `images_kwargs` and its like too.
+    """
 
-
-def _open(state: ThreadState, call: Call) -> Span:
-    """A call where nothing of its stage encloses it, else one of that call's spans."""
-    name = f"{type(call.args[0]).__name__}.{call.target.attribute}".removesuffix(".__call__")
-    if any(span.stage == call.target.stage for span in state.spans):
-        return open_span(state, call, name)
-    return open_call(state, call, name, call.target.stage)
+    span: Span
+    owner: Any
+    texts: list[Any]
+    asked: dict[str, Any]
+    modules: _ModuleCounter
+    images: list[Image] = dataclasses.field(default_factory=list)
+    pieces: list[Pieces | None] = dataclasses.field(default_factory=list)
+    settings: input_settings.InForce = dataclasses.field(default_factory=input_settings.InForce)
+    ids: list[list[int]] = dataclasses.field(default_factory=list)
+    mask: list[list[int]] | None = None
 
 
 class _ModuleCounter:
-    """Counts every module call of the process while a processor runs: it should be none."""
+    """Counts every module call of the process while something is encoded: it should be none."""
 
     def __init__(self) -> None:
         self.calls = 0
@@ -54,93 +61,237 @@ class _ModuleCounter:
     def _count(self, module: Any, args: Any) -> None:
         self.calls += 1
 
-    def stop(self) -> int:
-        """Take the hook away; the number of calls seen."""
+    def stop(self) -> None:
+        """Take the hook away."""
         if self._handle is not None:
             self._handle.remove()
-        return self.calls
+
+
+def current(state: ThreadState) -> Work | None:
+    """The encoding call that this thread is inside of."""
+    works: dict[int, Work] = state.recorder.notes.setdefault("encoding", {})
+    work = works.get(state.ident)
+    is_open = work is not None and any(span is work.span for span in state.spans)
+    return work if is_open else None
+
+
+def _begin(state: ThreadState, call: Call, texts: Any) -> Work:
+    name = type(call.args[0]).__name__
+    span = open_call(state, call, name, call.target.stage)
+    listed = list(texts) if isinstance(texts, list | tuple) else [texts]
+    asked = input_settings.asked_of(call)
+    work = Work(span, call.args[0], listed if texts is not None else [], asked, _ModuleCounter())
+    state.recorder.notes["encoding"][state.ident] = work
+    return work
+
+
+def _end(state: ThreadState, call: Call, work: Work, status: str, result: Any) -> None:
+    """Close the call; what it made is kept until it is consumed."""
+    work.modules.stop()
+    summary: dict[str, Any] = {"modules": work.modules.calls}
+    with state.own_work("encoding"), state.recorder.guard(call.target.name):
+        if result is not None and result.get("input_ids") is not None:
+            work.ids = _as_rows(result["input_ids"])
+            mask = result.get("attention_mask")
+            work.mask = None if mask is None else _as_rows(mask)
+        encoding = _keep(state.recorder, work)
+        videos = [one for one in work.images if one.kind == "video"]
+        rates.add_times(videos, work, result)
+        summary |= _counts(encoding, work) | _shapes(result)
+        input_settings.tell(state.recorder, work.span.seq, work)
+    state.recorder.notes["encoding"].pop(state.ident, None)
+    state.close(work.span, status, summary=summary)
+
+
+def _enter(state: ThreadState, call: Call, texts: Any = None) -> tuple[Work, Span, int]:
+    """A call where no encoding encloses it, else a span of that encoding; modules run so far."""
+    work = current(state)
+    if work is None:
+        work = _begin(state, call, texts)
+        return work, work.span, 0
+    return work, open_span(state, call, type(call.args[0]).__name__), work.modules.calls
+
+
+def _leave(
+    state: ThreadState, call: Call, work: Work, span: Span, before: int, outcome: Outcome
+) -> None:
+    if span is work.span:
+        _end(state, call, work, outcome.status, outcome.result)
+        return
+    summary = {"modules": work.modules.calls - before, **_shapes(outcome.result)}
+    state.close(span, outcome.status, summary=summary)
 
 
 def processor_call(state: ThreadState, call: Call) -> Observer:
     """A processor: text, images and videos into one set of tensors."""
-    processor = call.args[0]
-    span = _open(state, call)
-    counter = _ModuleCounter()
-    given = _named(call.args[1:], call.kwargs, ("images", "text", "videos"))
-    given["text"] = _as_given(given["text"])
+    work, span, before = _enter(state, call, input_settings.argument(call, "text"))
+    given = {kind: input_settings.argument(call, f"{kind}s") for kind in _PIXELS}
     outcome = yield None
-    modules = counter.stop()
-    if outcome.error is None:
-        with state.own_work("encoding"), state.recorder.guard(call.target.name):
-            encoding = _encoding(state, span, processor, given["text"], outcome.result)
-            if encoding is not None:
-                _describe_images(state.recorder, encoding, processor, given, outcome.result)
-    state.close(span, outcome.status, **_summary(span, modules, outcome.result))
+    if outcome.error is not None and span is work.span:
+        _note_refused(state.recorder, work, given)
+    _leave(state, call, work, span, before, outcome)
 
 
-def _named(args: tuple[Any, ...], kwargs: dict[str, Any], names: tuple[str, ...]) -> dict[str, Any]:
-    return {
-        name: args[place] if place < len(args) else kwargs.get(name)
-        for place, name in enumerate(names)
+def _note_refused(recorder: Recorder, work: Work, given: dict[str, Any]) -> None:
+    """Pictures of a call that ended before an image processor had them."""
+    flat = {
+        "image": images.flat_images(given["image"]),
+        "video": images.flat_videos(given["video"]),
     }
-
-
-def _as_given(text: Any) -> Any:
-    """The texts as they are now: a processor may write its placeholders into the user's list."""
-    return list(text) if isinstance(text, list) else text
-
-
-def _summary(span: Span, modules: int, result: Any) -> dict[str, Any]:
-    if span.table == "calls" or result is None:
-        return {}
-    shapes = {
-        name: measure.shape_of(value) for name, value in result.items() if hasattr(value, "shape")
-    }
-    return {"summary": {"modules": modules, **shapes}}
+    for kind, pictures in flat.items():
+        if pictures and not any(image.kind == kind for image in work.images):
+            work.images.extend(images.take(recorder, pictures, kind))
 
 
 def tokenizer_call(state: ThreadState, call: Call) -> Observer:
     """A tokenizer: text into ids."""
-    tokenizer = call.args[0]
-    span = _open(state, call)
-    text = _as_given(call.argument(1, "text"))
+    text = call.argument(1, "text")
+    text = list(text) if isinstance(text, list) else text
+    work, span, before = _enter(state, call, text)
     outcome = yield None
-    if span.table == "calls" and outcome.error is None:
-        with state.own_work("encoding"), state.recorder.guard(call.target.name):
-            _encoding(state, span, tokenizer, text, outcome.result)
-    state.close(span, outcome.status)
+    _note_pieces(state, call, work, text, outcome.result)
+    _leave(state, call, work, span, before, outcome)
+
+
+def _note_pieces(state: ThreadState, call: Call, work: Work, text: Any, result: Any) -> None:
+    if result is None or result.get("input_ids") is None:
+        return
+    with state.own_work("pieces of the text"), state.recorder.guard(call.target.name):
+        texts = [text] if isinstance(text, str) else list(text or [])
+        stride = input_settings.argument(call, "stride") or 0
+        side = getattr(call.args[0], "truncation_side", "right")
+        work.pieces = encodings.pieces_of(result, texts, stride, side)
+        work.ids = _as_rows(result["input_ids"])
+        mask = result.get("attention_mask")
+        work.mask = None if mask is None else _as_rows(mask)
+        work.settings.note_tokenizer(call, work.pieces, work.ids, work.mask)
 
 
 def image_processor_call(state: ThreadState, call: Call) -> Observer:
-    """An image processor: resize, rescale, normalise, cut into patches."""
-    span = _open(state, call)
+    """An image or video processor: resize, rescale, normalise, cut into patches."""
+    part = call.args[0]
+    kind, given = _pictures_given(call)
+    resizes.watch(part)
+    work, span, before = _enter(state, call)
     outcome = yield None
-    state.close(span, outcome.status, **_summary(span, 0, outcome.result))
+    with state.own_work("pictures"), state.recorder.guard(call.target.name):
+        flat = images.flat_videos(given) if kind == "video" else images.flat_images(given)
+        taken = images.take(state.recorder, flat, kind)
+        work.images.extend(taken)
+        work.settings.note_part(part, kind, call.kwargs)
+        _add_resizes(state, part, taken, work.asked)
+        if outcome.error is None:
+            _add_pixels(taken, part, kind, outcome.result)
+            if kind == "video":
+                rates.add_rates(taken, outcome.result)
+    _leave(state, call, work, span, before, outcome)
 
 
-def _encoding(
-    state: ThreadState, span: Span, owner: Any, text: Any, result: Any
-) -> Encoding | None:
-    ids = result.get("input_ids")
-    if ids is None or span.table != "calls":
-        return None
-    rows = _as_rows(ids)
-    mask = result.get("attention_mask")
-    texts = [text] if isinstance(text, str) else list(text or [])
-    known: dict[str, Prompt] = state.recorder.notes.get("prompts", {})
+def _pictures_given(call: Call) -> tuple[str, Any]:
+    """Whether an image processor was given images or videos, and which."""
+    videos = call.kwargs.get("videos")
+    first = call.args[1] if len(call.args) > 1 else None
+    if hasattr(call.args[0], "fetch_videos"):
+        return "video", first if videos is None else videos
+    if videos is not None:
+        return "video", videos
+    return "image", call.kwargs.get("images") if first is None else first
+
+
+def _add_resizes(state: ThreadState, part: Any, taken: list[Image], asked: dict[str, Any]) -> None:
+    """What the processor's size function was asked, pictures of one size once for all of them."""
+    seen = {one.before: one for one in resizes.taken(state)}
+    for image in taken:
+        size = image.original_w, image.original_h
+        if image.helper_w is not None:
+            size = image.helper_w, image.helper_h
+        resize = seen.get(size)  # type: ignore[arg-type]
+        if resize is None:
+            continue
+        name = resize.acted or "max_pixels"
+        value = resize.max_pixels if name == "max_pixels" else resize.min_pixels
+        origin = resizes.origin_of(state.recorder, part, asked, name, value)
+        image.resizes.append(dataclasses.replace(resize, origin=origin))
+        image.processor_w, image.processor_h = resize.after
+
+
+def _add_pixels(taken: list[Image], part: Any, kind: str, result: Any) -> None:
+    """Grid and values of each picture, out of what all of them became."""
+    grids, pixels = _PIXELS[kind]
+    values = result.get(pixels)
+    if values is None:
+        values = result.get("pixel_values")
+    if grids in result:
+        _add_grids(taken, part, result[grids], values)
+    elif getattr(values, "ndim", 0) == 4 and len(values) == len(taken):
+        for image, own in zip(taken, values, strict=True):  # (image, channel, height, width)
+            image.processor_w, image.processor_h = int(own.shape[-1]), int(own.shape[-2])
+            image.value_min, image.value_max = own.min(), own.max()
+
+
+def _add_grids(taken: list[Image], part: Any, grids: Any, values: Any) -> None:
+    merge = getattr(part, "merge_size", 1) or 1
+    patch = getattr(part, "patch_size", None)
+    start = 0
+    rows = grids.tolist() if hasattr(grids, "tolist") else list(grids)
+    for image, (frames, down, across) in zip(taken, rows, strict=False):
+        image.grid_t, image.grid_h, image.grid_w = int(frames), int(down), int(across)
+        image.patches = image.grid_t * image.grid_h * image.grid_w
+        image.expected_tokens = image.patches // merge**2
+        if isinstance(patch, int):
+            image.processor_h, image.processor_w = image.grid_h * patch, image.grid_w * patch
+        if hasattr(values, "min"):
+            own = values[start : start + image.patches]
+            image.value_min, image.value_max = own.min(), own.max()
+        start += image.patches
+
+
+def _shapes(result: Any) -> dict[str, Any]:
+    if result is None:
+        return {}
+    return {
+        name: measure.shape_of(value) for name, value in result.items() if hasattr(value, "shape")
+    }
+
+
+def _counts(encoding: Encoding, work: Work) -> dict[str, Any]:
+    """Placeholders before and after each was written out many times, and what was cut."""
+    counts: dict[str, Any] = {}
+    vocabulary = getattr(encoding.tokenizer, "convert_ids_to_tokens", None)
+    for kind in ("image", "video"):
+        mark = getattr(encoding.placeholders, kind)
+        given = sum(image.kind == kind for image in work.images)
+        if mark is None or vocabulary is None:
+            continue
+        word = vocabulary(mark)
+        in_text = sum(one.count(word) for one in work.texts if isinstance(one, str))
+        in_ids = sum(row.count(mark) for row in encoding.rows)
+        if given or in_text or in_ids:
+            counts |= {
+                f"{kind}s": given,
+                f"{kind}_markers_in_text": in_text,
+                f"{kind}_tokens": in_ids if encoding.rows else None,
+            }
+    cut = sum(one.cut for one in encoding.pieces if one is not None)
+    return counts | ({"cut_tokens": cut} if cut else {})
+
+
+def _keep(recorder: Recorder, work: Work) -> Encoding:
+    prompts: dict[str, Prompt] = recorder.notes.get("prompts", {})
     encoding = Encoding(
-        span.seq,
-        rows,
-        None if mask is None else _as_rows(mask),
-        getattr(owner, "tokenizer", owner),
-        [known.get(one) if isinstance(one, str) else None for one in texts],
-        tokens.Placeholders.of(owner),
-        [],
+        work.span.seq,
+        work.ids,
+        work.mask,
+        getattr(work.owner, "tokenizer", work.owner),
+        [prompts.get(one) if isinstance(one, str) else None for one in work.texts],
+        work.pieces,
+        tokens.Placeholders.of(work.owner),
+        work.images,
     )
-    encodings: list[Encoding] = state.recorder.notes.setdefault("encodings", [])
-    if not encodings:
-        state.recorder.at_end.append(lambda: tell_unconsumed(state.recorder))
-    encodings.append(encoding)
+    kept = encodings.known(recorder)
+    if not kept:
+        recorder.at_end.append(lambda: tell_unconsumed(recorder))
+    kept.append(encoding)
     return encoding
 
 
@@ -150,119 +301,11 @@ def _as_rows(values: Any) -> list[list[int]]:
     return [list(rows)] if rows and isinstance(rows[0], int) else [list(row) for row in rows]
 
 
-def _describe_images(
-    recorder: Recorder,
-    encoding: Encoding,
-    processor: Any,
-    given: dict[str, Any],
-    result: Any,
-) -> None:
-    for kind, grids, values in (
-        ("image", "image_grid_thw", "pixel_values"),
-        ("video", "video_grid_thw", "pixel_values_videos"),
-    ):
-        pictures = given[f"{kind}s"]
-        if pictures is None:
-            continue
-        taken = images.take(recorder, _flat(pictures), kind)
-        own = getattr(processor, f"{kind}_processor", None)
-        part = own or getattr(processor, "image_processor", None)  # once it took videos too
-        if grids in result:
-            _add_grids(taken, part, result[grids], result.get(values))
-        seconds = result.get("second_per_grid_ts")
-        if kind == "video" and seconds is not None:
-            for video, value in zip(taken, seconds, strict=False):
-                video.seconds_per_grid = float(value)
-        encoding.images.extend(taken)
-
-
-def _flat(pictures: Any) -> list[Any]:
-    if not isinstance(pictures, list | tuple):
-        return [pictures]
-    return [one for picture in pictures for one in _flat(picture)]
-
-
-def _add_grids(taken: list[images.Image], part: Any, grids: Any, values: Any) -> None:
-    merge = getattr(part, "merge_size", 1) or 1
-    patch = getattr(part, "patch_size", None)
-    start = 0
-    for image, grid in zip(taken, grids.tolist(), strict=False):
-        image.grid_t, image.grid_h, image.grid_w = grid
-        image.patches = grid[0] * grid[1] * grid[2]
-        image.expected_tokens = image.patches // merge**2
-        if isinstance(patch, int):
-            image.processor_h, image.processor_w = grid[1] * patch, grid[2] * patch
-        if values is not None:
-            own = values[start : start + image.patches]
-            image.value_min, image.value_max = float(own.min()), float(own.max())
-        start += image.patches
-        size = getattr(part, "size", None)
-        if size is not None:
-            image.limit = "; ".join(filter(None, [image.limit, f"processor: {_edges(size)}"]))
-            image.limit_origin = f"{type(part).__name__}.size, or arguments of the call"
-
-
-def _edges(size: Any) -> str:
-    """The limits of a size, which is a dict in some releases and an object in others."""
-    edges = {
-        name: size.get(name) if isinstance(size, dict) else getattr(size, name, None)
-        for name in ("shortest_edge", "longest_edge")
-    }
-    return ", ".join(f"{name}={value}" for name, value in edges.items() if value is not None)
-
-
-def find(recorder: Recorder, rows: list[list[int]]) -> Encoding | None:
-    """The newest encoding whose ids are exactly these."""
-    encodings: list[Encoding] = recorder.notes.get("encodings", [])
-    return next((one for one in reversed(encodings) if one.rows == rows), None)
-
-
 def tell_unconsumed(recorder: Recorder) -> None:
     """Tokens and images of encodings that no model call consumed."""
-    for encoding in recorder.notes.get("encodings", []):
-        if not encoding.consumed:
-            tokens.tell(recorder, encoding.event, encoding, encoding.rows, encoding.mask)
-            for image in encoding.images:
-                images.tell(recorder, image, encoding.event, encoding.event)
-
-
-def transfer(state: ThreadState, call: Call) -> Observer:
-    """`.to(device)` of a batch: which bytes moved, and where."""
-    batch = call.args[0]
-    before = {name: str(value.device) for name, value in _tensors(batch)}
-    span = open_span(state, call, f"{type(batch).__name__}.to")
-    outcome = yield None
-    moved = [
-        (name, value) for name, value in _tensors(batch) if before.get(name) != str(value.device)
-    ]
-    summary = {
-        "tensors": len(before),
-        "moved": len(moved),
-        "moved_bytes": sum(measure.size_of(value) for _, value in moved),
-        "from": sorted(set(before.values())),
-        "to": sorted({str(value.device) for _, value in _tensors(batch)}),
-    }
-    state.close(span, outcome.status, summary=summary)
-
-
-def _tensors(batch: Any) -> list[tuple[str, Any]]:
-    return [(name, value) for name, value in batch.items() if hasattr(value, "device")]
-
-
-def output(state: ThreadState, call: Call) -> Observer:
-    """`decode`, `batch_decode`: ids become text; what was dropped on the way is counted."""
-    tokenizer = call.args[0]
-    ids = call.argument(1, "token_ids" if call.target.attribute == "decode" else "sequences")
-    span = _open(state, call)
-    outcome = yield None
-    # A streamer decodes once a token inside generate(): the span is enough there.
-    if span.table == "calls" or outcome.error is not None or state.run is not None:
-        state.close(span, outcome.status)
-        return
-    special = set(tokenizer.all_special_ids)
-    flat = _flat(ids.tolist() if hasattr(ids, "tolist") else ids)
-    skipped = call.kwargs.get("skip_special_tokens", False)
-    dropped = sum(one in special for one in flat) if skipped else 0
-    texts = outcome.result if isinstance(outcome.result, list) else [outcome.result]
-    summary = {"ids": len(flat), "special_dropped": dropped, "characters": sum(map(len, texts))}
-    state.close(span, outcome.status, summary=summary)
+    for encoding in encodings.known(recorder):
+        if encoding.consumed:
+            continue
+        tokens.tell(recorder, encoding.event, tokens.of_encoding(encoding))
+        for image in images.placed(encoding, encoding.rows, encoding.placeholders):
+            images.tell(recorder, image, encoding.event, encoding.event)

@@ -22,9 +22,12 @@ from tracer.instrument.targets import TARGETS, Target, Version
 from tracer.recorder import Recorder
 from tracer.spans import ACTIVE, ThreadState
 
+_OWN_STAGES: Final = ("recorder", "verify")
 _OF_MODULE: Final[dict[str, list[Target]]] = {}
 for _target in TARGETS:
     _OF_MODULE.setdefault(_target.module, []).append(_target)
+
+_COPIES: Final = [target for target in TARGETS if target.is_copy]
 
 
 class Observation:
@@ -179,6 +182,8 @@ class Installer:
         module = sys.modules[target.module]
         class_name = target.owner.partition(":")[2]
         owner = getattr(module, class_name, None) if class_name else module
+        if target.is_copy and target.attribute not in vars(owner):
+            return  # to ask for it would import what nobody has asked for
         if owner is None or not hasattr(owner, target.attribute):
             is_importing = getattr(getattr(module, "__spec__", None), "_initializing", False)
             if is_whole or not is_importing:
@@ -223,6 +228,9 @@ class Installer:
         except Exception as error:
             self.fault(name, "taking the patch away failed and was tried again", error)
             is_ours = patching.undo(placed)
+        for owner in (sys.modules[one.owner] for one in _COPIES if one.owner in sys.modules):
+            if vars(owner).get(placed.attribute) is placed.ours:  # taken over while it was ours
+                setattr(owner, placed.attribute, getattr(placed.owner, placed.attribute))
         if not is_ours:
             self.fault(name, "patched by somebody else meanwhile: theirs stays, ours is inert")
 
@@ -243,7 +251,7 @@ class Installer:
             state = reads.job_state(args)
         if state is None or not state.recorder.is_live:
             return None
-        if state.spans and state.spans[-1].stage == "recorder":
+        if state.spans and state.spans[-1].stage in _OWN_STAGES:
             return None  # the lab's own use of the library
         reentry = None
         if target.every_subclass and args:

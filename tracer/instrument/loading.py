@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import os
 import sys
+import zipfile
 from collections.abc import Generator, Iterable
 from pathlib import Path
 from typing import Any
@@ -15,9 +16,13 @@ from typing import Any
 from tracer import checkpoint
 from tracer.errors import CheckpointError
 from tracer.instrument import (
+    folder_facts,
     load_facts,
     measure,
+    memory,
     modules,
+    names_apart,
+    part_settings,
     placements,
     reads,
     shard_rows,
@@ -28,17 +33,13 @@ from tracer.recorder import Recorder
 from tracer.spans import ThreadState
 
 
-def sample_memory(state: ThreadState, stage: str, name: str) -> None:
-    """One row of `memory`, at a boundary between stages."""
-    with state.own_work("memory sample"):
-        state.recorder.add_point(
-            "memory",
-            stage,
-            name,
-            **measure.process_memory(),
-            **measure.device_memory(),
-            disk_bytes=measure.disk_bytes(),
-        )
+def pipeline_call(state: ThreadState, call: Call) -> Observer:
+    """`pipeline(...)`: what it loads are calls below it."""
+    span = open_call(state, call, "pipeline", "pipeline")
+    outer, state.pipeline = state.pipeline, dict(call.kwargs)
+    outcome = yield None
+    state.pipeline = outer
+    state.close(span, outcome.status)
 
 
 def part_call(state: ThreadState, call: Call) -> Observer:
@@ -47,11 +48,20 @@ def part_call(state: ThreadState, call: Call) -> Observer:
     outer = state.asked
     if call.target.module.endswith("auto_factory"):
         state.asked = dict(call.kwargs)  # what the class below is given is not all the user's
+    is_asked = sum(one.name.endswith(".from_pretrained") for one in state.spans) == 1
     outcome = yield None
     state.asked = outer
-    state.close(span, outcome.status)
+    if outcome.error is not None:
+        is_model = call.target.module.endswith("auto_factory")
+        with state.own_work("folder that could not be loaded"):
+            asked = call.argument(1, "pretrained_model_name_or_path")
+            folder_facts.tell_broken(state.recorder, asked, with_weights=is_model)
     if outcome.error is None and call.target.stage in {"tokenizer", "processor"}:
         _remember_tokenizer(state.recorder, outcome.result)
+        if is_asked:  # of what the library loads for itself, the whole tells
+            with state.own_work("settings of the load"), state.recorder.guard(call.target.name):
+                part_settings.tell(state.recorder, span.seq, outcome.result, dict(call.kwargs))
+    state.close(span, outcome.status)
 
 
 def _remember_tokenizer(recorder: Recorder, loaded: Any) -> None:
@@ -75,23 +85,25 @@ def model_call(state: ThreadState, call: Call) -> Observer:
     name = None if asked is None else os.fspath(asked)
     arguments = dict(call.kwargs) if state.asked is None else state.asked
     load = reads.Load(state, span.seq, name, arguments)
+    load.by_user = _given_by_the_user(state, arguments)
     outer, state.load = state.load, load
-    sample_memory(state, "resolve", "before the load")
+    memory.sample_memory(state, "resolve", "before the load")
     outcome = yield None
     model = outcome.result[0] if isinstance(outcome.result, tuple) else outcome.result
     with state.own_work("facts of the load"):
+        load_facts.write_meta(load)
         reads.write_reads(load, is_over=True)
         shard_rows.write(load, is_over=True)
-        sample_memory(state, "tensor_load", "after the load")
+        memory.sample_memory(state, "tensor_load", "after the load")
         if outcome.error is None:
             load.model = recorder.models.of(model)
             with recorder.guard("placements"):
-                load_facts.tell(load, model)
+                load_facts.tell(load, model, outer)
             with recorder.guard("module hooks"):
                 modules.meet(recorder, model)
         else:
             with recorder.guard("checkpoint_tensors"):
-                load_facts.tell_checkpoint(load)
+                folder_facts.tell_checkpoint(load)
     state.load = outer
     for identity in load.keys:
         reads.JOBS.pop(identity, None)
@@ -103,43 +115,12 @@ def model_call(state: ThreadState, call: Call) -> Observer:
     recorder.flush_if_due(state)
 
 
-def resolved_files(state: ThreadState, call: Call) -> Observer:
-    """`cached_files`: names become local paths; every file of a repository passes here."""
-    span = open_span(state, call)
-    outcome = yield None
-    found = [str(path) for path in outcome.result or () if path]
-    names = call.argument(1, "filenames")
-    state.close(
-        span,
-        outcome.status,
-        summary={"asked": list(names or ()), "found": [Path(path).name for path in found]},
-    )
-    recorder = state.recorder
-    recorder.notes.setdefault("resolved", set()).update(os.path.realpath(path) for path in found)
-
-
-def index_file(state: ThreadState, call: Call) -> Observer:
-    """`get_checkpoint_shard_files`: opens the index that it is handed."""
-    span = open_span(state, call)
-    outcome = yield None
-    state.close(span, outcome.status)
-    _note_read(state.recorder, call.argument(1, "index_filename"))
-
-
-def generation_file(state: ThreadState, call: Call) -> Observer:
-    """`GenerationConfig.from_pretrained`: reads a local folder's file by joining the names."""
-    span = open_span(state, call, "GenerationConfig.from_pretrained")
-    outcome = yield None
-    state.close(span, outcome.status)
-    name = call.argument(1, "pretrained_model_name")
-    if outcome.error is None and name is not None and os.path.isdir(name):
-        file = call.argument(2, "config_file_name") or "generation_config.json"
-        _note_read(state.recorder, os.path.join(name, file))
-
-
-def _note_read(recorder: Recorder, path: str | None) -> None:
-    if path is not None and os.path.exists(path):
-        recorder.notes.setdefault("resolved", set()).add(os.path.realpath(path))
+def _given_by_the_user(state: ThreadState, arguments: dict[str, Any]) -> frozenset[str]:
+    """Names of arguments that the user gave; a pipeline adds some of its own."""
+    if state.pipeline is not None:
+        given = {**state.pipeline, **(state.pipeline.get("model_kwargs") or {})}
+        return frozenset(name for name in arguments if name in given)
+    return frozenset(() if arguments.get("_from_pipeline") else arguments)
 
 
 def dtype(state: ThreadState, call: Call) -> Observer:
@@ -155,7 +136,7 @@ def dtype(state: ThreadState, call: Call) -> Observer:
         if given is not None and given != "auto":
             load.dtype_why = "argument"
         elif asked == "auto" and in_config is not None:
-            is_own = load.arguments.get("config") is not None
+            is_own = load.arguments.get("config") is not None and "config" in load.by_user
             load.dtype_why = "config object" if is_own else "config.json"
         elif load.arguments.get("gguf_file") is not None:
             load.dtype_why = "default of the library for GGUF"
@@ -197,6 +178,7 @@ def end_build(state: ThreadState, model: Any) -> None:
         load.build_span = None
         with state.own_work("parameters on meta"):
             load.model = state.recorder.models.of(model)
+            load.announced = dict(getattr(model, "all_tied_weights_keys", None) or {})
             load_facts.tell_meta(load, model)
 
 
@@ -207,11 +189,26 @@ def opened_file(state: ThreadState, call: Call) -> Generator[Arguments | None, O
     outcome = yield None
     state.close(span, outcome.status, summary={"backend": call.kwargs.get("backend")})
     load = state.load
-    if load is not None and path not in load.files:
-        load.files.append(path)
-    if load is not None and outcome.error is not None and path.endswith(".safetensors"):
-        _name_the_cause(state.recorder, path)
+    if load is not None:
+        if path not in load.files:
+            load.files.append(path)
+        if outcome.error is None:
+            _note_opened(load, call, path, outcome.result)
+        elif path.endswith(".safetensors"):
+            _name_the_cause(state.recorder, path)
     return outcome
+
+
+def _note_opened(load: reads.Load, call: Call, path: str, content: Any) -> None:
+    """How the bytes come, and which names a file without a header holds."""
+    if call.target.attribute == "safe_open":
+        load.access[path] = call.kwargs.get("backend") or "mmap"
+    elif not path.endswith(".safetensors"):
+        # A `.bin` that is a zip archive is mapped (load_state_dict, modeling_utils.py); older ones
+        # are read. Of one that is opened on meta nothing but the names is read.
+        if call.argument(1, "map_location") != "meta":
+            load.access[path] = "mmap" if zipfile.is_zipfile(path) else "bytes"
+        load.file_of.update(dict.fromkeys(content, path))
 
 
 def _name_the_cause(recorder: Recorder, path: str) -> None:
@@ -227,6 +224,8 @@ def weights(state: ThreadState, call: Call) -> Observer:
     state_dict = call.argument(1, "state_dict")
     if load is not None:
         with state.own_work("headers of the checkpoint"):
+            load_facts.write_meta(load)
+            note_unseen_access(load)
             read_headers(load, load.files)
             _note_given(load, state_dict)
             for key, tensor in state_dict.items():
@@ -250,7 +249,16 @@ def weights(state: ThreadState, call: Call) -> Observer:
             "place_ns": sum(times.place_ns or 0 for times in totals),
         },
     )
-    sample_memory(state, "tensor_load", "after the weights")
+    memory.sample_memory(state, "tensor_load", "after the weights")
+
+
+def note_unseen_access(load: reads.Load) -> None:
+    """Files that were read through no call that is observed: in one go, or mapped by GGUF's reader.
+
+    The user may ask for the first (`disable_mmap`), and the library does so on some file systems.
+    """
+    for path in load.files:
+        load.access.setdefault(path, "mmap" if path.endswith(".gguf") else "bytes")
 
 
 def read_headers(load: reads.Load, files: Iterable[str]) -> None:
@@ -271,11 +279,11 @@ def read_headers(load: reads.Load, files: Iterable[str]) -> None:
 def _note_given(load: reads.Load, state_dict: dict[str, Any]) -> None:
     """Shapes of tensors that came whole, out of a `.bin` or from the user: no header has them."""
     for key, tensor in state_dict.items():
-        if key not in load.file_of and hasattr(tensor, "element_size"):
+        if load.file_of.get(key) not in load.headers and hasattr(tensor, "element_size"):
             dtype = measure.dtype_name(tensor.dtype)
             load.given[key] = (measure.shape_of(tensor), dtype, measure.size_of(tensor))
-            if len(load.files) == 1:
-                load.file_of[key] = load.files[0]
+        if key not in load.file_of and len(load.files) == 1:
+            load.file_of[key] = load.files[0]
 
 
 def finalized(state: ThreadState, call: Call) -> Observer:
@@ -287,7 +295,7 @@ def finalized(state: ThreadState, call: Call) -> Observer:
     summary = None
     if load is not None and info is not None:
         load.mismatched |= {entry[0] for entry in info.mismatched_keys}
-        summary = {"missing": len(info.missing_keys), "unexpected": len(info.unexpected_keys)}
+        summary = names_apart.compare(info.missing_keys, info.unexpected_keys)
     state.close(span, outcome.status, summary=summary)
 
 

@@ -11,17 +11,11 @@ import threading
 import weakref
 from typing import Any
 
-from tracer.instrument import caches
+from tracer.instrument import cached_ids, caches
+from tracer.instrument.feeding import describe_mask, ends, first_given, index_ends, read_ends
 from tracer.instrument.hooks import InertInCopies
 from tracer.instrument.installer import tracing_test
-from tracer.instrument.run import (
-    Row,
-    describe_mask,
-    ends,
-    first_given,
-    index_ends,
-    read_ends,
-)
+from tracer.instrument.run import Row
 from tracer.instrument.stages import Call, Outcome
 from tracer.recorder import Recorder
 from tracer.spans import Span, ThreadState
@@ -170,6 +164,9 @@ def _tell_cache(recorder: Recorder, step: Step, cache: Any) -> None:
     loop.tokens = _held_after(step, cache)
     columns["cache"] = caches.name(recorder, cache, loop)
     columns["cache_tokens_before"], columns["cache_tokens_after"] = before, loop.tokens
+    ids = step.given.get("input_ids")
+    model = step.span.columns["model"]
+    cached_ids.feed(recorder, model, columns["cache"], before, ids)
     own = loop.tokens if not _counts_itself(step, cache) else None
     columns["cache_bytes"] = caches.tell(
         recorder, step.call, loop.number, columns["cache"], cache, own

@@ -56,16 +56,28 @@ def process_memory() -> dict[str, int | None]:
     return found
 
 
-def resident_bytes() -> int | None:
-    """Resident memory alone, from a file that is read several times faster."""
+def quick_process_memory() -> dict[str, int | None]:
+    """The same from a file that is read several times faster; shared memory counts as a file's."""
     try:
         file = os.open(_PAGES, os.O_RDONLY)
     except OSError:
-        return None
+        return dict.fromkeys(_FIELDS.values())
     try:
-        return int(os.read(file, 256).split()[1]) * os.sysconf("SC_PAGE_SIZE")
+        _, resident, shared = os.read(file, 256).split()[:3]
     finally:
         os.close(file)
+    page = os.sysconf("SC_PAGE_SIZE")
+    resident_pages, shared_pages = int(resident), int(shared)
+    return {
+        "rss_bytes": resident_pages * page,
+        "anonymous_bytes": (resident_pages - shared_pages) * page,
+        "file_bytes": shared_pages * page,
+    }
+
+
+def resident_bytes() -> int | None:
+    """Resident memory alone."""
+    return quick_process_memory()["rss_bytes"]
 
 
 def device_memory() -> dict[str, int | None]:
@@ -82,9 +94,11 @@ def device_memory() -> dict[str, int | None]:
 
 def disk_bytes() -> int | None:
     """Bytes that this process has read from disk so far; missing where the system hides it."""
-    if not os.access(_IO, os.R_OK):
+    try:
+        lines = _IO.read_text("ascii", "replace").splitlines()
+    except OSError:  # a process that changed its user may not read its own
         return None
-    for line in _IO.read_text("ascii", "replace").splitlines():
+    for line in lines:
         name, _, value = line.partition(":")
         if name == "read_bytes":
             return int(value)
@@ -93,7 +107,20 @@ def disk_bytes() -> int | None:
 
 def thread_faults() -> tuple[int, int] | None:
     """Minor and major page faults of this thread so far; None where the system hides them."""
-    who = getattr(resource, "RUSAGE_THREAD", None)
+    return _faults("RUSAGE_THREAD")
+
+
+def process_faults() -> dict[str, int | None]:
+    """Minor and major page faults of the whole process so far; missing where the system hides them.
+
+    macOS and Linux count them, each in its own way; what a graph shows is how they grow.
+    """
+    minor, major = _faults("RUSAGE_SELF") or (None, None)
+    return {"minor_faults": minor, "major_faults": major}
+
+
+def _faults(whose: str) -> tuple[int, int] | None:
+    who = getattr(resource, whose, None)
     if who is None:
         return None
     usage = resource.getrusage(who)

@@ -12,7 +12,7 @@ import threading
 from collections.abc import Callable, Iterator
 from typing import Any, Final
 
-from tracer.instrument import loops, measure, vision
+from tracer.instrument import loops, measure, memory, vision
 from tracer.instrument.hooks import InertInCopies
 from tracer.instrument.installer import INSTALLER, tracing_test
 from tracer.instrument.patching import IsOn, Wrap
@@ -285,10 +285,13 @@ def forward_call(state: ThreadState, call: Call) -> Observer:
     """`PreTrainedModel.__call__`: a step of generate, a forward of the user, or an inner model."""
     model = call.args[0]
     run = state.run
+    if run is not None:
+        memory.first_forward(state, run.name, ended=False)  # an encoder runs ahead of the rest
     if run is not None and run.awaits_forward(model):
         run.forward_began()
         outcome = yield None
         run.forward_ended(outcome)
+        memory.first_forward(state, run.name, ended=True)
         return
     if state.spans or state.frames:
         yield None
@@ -310,12 +313,15 @@ def _user_forward(
         grad_mode=grad_mode(),
         compiled=is_compiled(model) if compiled is None else compiled,
     )
+    name = recorder.models.of(model)
+    memory.first_forward(state, name, ended=False)
     step = None
     with recorder.guard("steps"):
         step = loops.begin(state, call, model, span)
     outcome = yield None
     if step is not None:
         loops.end(state, step, outcome)
+    memory.first_forward(state, name, ended=True)
     state.close(span, outcome.status)
     recorder.flush_if_due(state)
 

@@ -6,11 +6,12 @@ An origin rests on what was seen to happen; nothing is compared with the files' 
 
 from __future__ import annotations
 
+import weakref
 from collections.abc import Iterator
 from typing import Any, Final, NamedTuple
 
 from tracer.instrument import measure, shard_facts
-from tracer.instrument.reads import STORED_DTYPES, Load, ParamTimes, Plan
+from tracer.instrument.reads import STORED_DTYPES, Inner, Load, ParamTimes, Plan
 from tracer.rows import shape_text
 
 
@@ -73,32 +74,103 @@ def describe(load: Load, model: Any, named: list[Named]) -> None:
     """Put the rows together; `write` hands them over, after a verification if there is one."""
     sources: dict[str, list[str]] = {}
     for key, plan in load.plans.items():
-        sources.setdefault(plan.param, []).append(key)
-    tied = tied_names(load, model)
-    tensors = {each.name: each.tensor for each in named} if tied else {}
+        for target in load.targets_of(plan.param):
+            sources.setdefault(target, []).append(key)
+    tied = tied_names(load, named)
+    inner = {id(one.tensor()): one for one in load.inner if one.tensor() is not None}
     for each in named:
         name = each.name
+        if id(each.tensor) in inner:
+            load.placement_rows.append(_row_of_inner(load, each, inner[id(each.tensor)]))
+            continue
         keys = sources.get(name, [])
-        tied_to = tensors.get(tied.get(name, ""))
         if load.shards is None:
-            origin, because = _origin(load, name, each.tensor, tied_to, each.persistent)
+            origin, because = _origin(load, each, tied)
         else:
             residence = _residence(each.module, each.tensor)
             origin, because = shard_facts.origin(
                 load, load.shards, name, each.persistent, residence
             )
-            keys = [] if origin == "tied" else keys
         if origin == "checkpoint" and keys and load.plans[keys[0]].operations:
-            origin, because = "converted", f"{len(keys)} tensors of the file went into it"
+            origin, because = "converted", _converted(load, name, keys, because)
+        elif name in load.mismatched and keys:
+            because = f"{_misfit(load, each, keys)}; {because.removeprefix('in no file; ')}"
+        keys = keys if origin in {"checkpoint", "converted"} else []
         given = keys or ([tied[name]] if origin == "tied" else [])
         load.placement_rows.append(_row(load, each, keys, origin, because, given))
 
 
-def tied_names(load: Load, model: Any) -> dict[str, str]:
-    """Each tied name, to the one whose values it shares."""
+def _converted(load: Load, name: str, keys: list[str], because: str) -> str:
+    parts = load.targets_of(load.plans[keys[0]].param)
+    what = "tensors of the file went" if len(keys) > 1 else "tensor of the file went"
+    whole = f"{len(keys)} {what} into it"
+    if len(parts) > 1:
+        whole += f" and {len(parts) - 1} other{'s' if len(parts) > 2 else ''}"
+    return whole if name not in load.offloaded else f"{whole}; {because}"
+
+
+def _misfit(load: Load, each: Named, keys: list[str]) -> str:
+    header = load.headers.get(load.file_of.get(keys[0], ""))
+    shape = list(header.tensors[keys[0]].shape) if header else load.given.get(keys[0], ("?",))[0]
+    return f"{keys[0]} of the file has shape {shape}, not {list(each.tensor.shape)}"
+
+
+def _row_of_inner(load: Load, each: Named, inner: Inner) -> dict[str, Any]:
+    """A tensor that a load within this one has brought: what that load told of it."""
+    expected = load.expected.get(each.name)
+    return inner.row | {
+        "param": each.name,
+        "because": f"brought by the load of call {inner.call}: {inner.row['because']}",
+        "expected_shape": None if expected is None else shape_text(expected),
+        "matches": expected == tuple(each.tensor.shape),
+    }
+
+
+def hand_out(load: Load, outer: Load, named: list[Named]) -> None:
+    """Tell a load what a load within it has made, for the tensors that come to be its own."""
+    rows = {row["param"]: row for row in load.placement_rows}
+    for each in named:
+        outer.inner.append(Inner(load.call, weakref.ref(each.tensor), rows[each.name]))
+
+
+def note_replaced(load: Load, named: list[Named]) -> None:
+    """What was set from the file and then gave way: to a tie, or to a model loaded by itself."""
+    if load.shards is None:
+        for name, source in tied_names(load, named).items():
+            if name in load.placed:
+                load.replaced[name] = f"then tied to {source}"
+    inner = {id(one.tensor()): one for one in load.inner if one.tensor() is not None}
+    for each in named:
+        if each.name in load.placed and id(each.tensor) in inner:
+            call = inner[id(each.tensor)].call
+            load.replaced[each.name] = f"then replaced by what the load of call {call} brought"
+
+
+def tied_names(load: Load, named: list[Named]) -> dict[str, str]:
+    """Each name that stands for the tensor of another one, to that one, whose values it has.
+
+    By identity, not by what the class announces: of a pair whose second name alone lies in the
+    file, the library ties the first one to it.
+    """
     if load.shards is not None:
         return load.shards.tied
-    return dict(getattr(model, "all_tied_weights_keys", None) or {})
+    groups: dict[int, list[str]] = {}
+    for each in named:
+        groups.setdefault(id(each.tensor), []).append(each.name)
+    tied: dict[str, str] = {}
+    for names in groups.values():
+        if len(names) > 1:
+            source = _source(load, names)
+            tied |= {name: source for name in names if name != source}
+    return tied
+
+
+def _source(load: Load, names: list[str]) -> str:
+    """Whose values a shared tensor has: what was set, before what the class calls the source."""
+    set_ones = [name for name in names if name in load.placed and name not in load.mismatched]
+    announced = {load.announced.get(name) for name in names}
+    candidates = set_ones or names
+    return next((name for name in candidates if name in announced), candidates[0])
 
 
 def _row(
@@ -136,11 +208,14 @@ _NO_TIMES: Final = ParamTimes(None, None, None)
 """Of a tensor that the loading thread did not set."""
 
 
-def _origin(load: Load, name: str, tensor: Any, tied_to: Any, persistent: bool) -> tuple[str, str]:
-    if tied_to is not None and tied_to is tensor and name not in load.placed:
+def _origin(load: Load, each: Named, tied: dict[str, str]) -> tuple[str, str]:
+    name, tensor = each.name, each.tensor
+    if name in tied:
         return "tied", "the same storage as its source"
+    if name in load.offloaded:
+        return "checkpoint", load.offloaded[name]
     if name in load.placed and name not in load.mismatched:
-        return "checkpoint", "set from the file"
+        return "checkpoint", load.set_from + _apart(load, name, tied)
     if tensor.device.type == "meta":
         return "unwritten", "still on meta when the load ended"
     before = load.before_fill.get(name)
@@ -148,9 +223,17 @@ def _origin(load: Load, name: str, tensor: Any, tied_to: Any, persistent: bool) 
         return "unknown", "made outside the steps that the lab watches"
     if before == (id(tensor), tensor._version):
         return "unwritten", "memory was given to it and nothing wrote into it"
-    if persistent:
+    if each.persistent:
         return "initialised", "in no file; written by the class's own initialisation"
     return "rebuilt", "not part of any file; computed again by the class"
+
+
+def _apart(load: Load, name: str, tied: dict[str, str]) -> str:
+    """Said of a name that the class ties and the load did not."""
+    source = load.announced.get(name)
+    if source is None or tied.get(source) == name:
+        return ""
+    return f"; its class ties it to {source}, yet it has its own storage"
 
 
 def _rule(name: str, keys: list[str], plan: Plan | None) -> str | None:
@@ -165,6 +248,8 @@ def _stored_dtype(load: Load, keys: list[str]) -> str | None:
         if header is not None:
             entry = header.tensors[key]
             return STORED_DTYPES.get(entry.dtype, entry.dtype)
+        if key in load.given:
+            return load.given[key][1]
     return None
 
 
@@ -173,7 +258,12 @@ def _dtype_why(load: Load, stored: str | None, live: str | None, origin: str) ->
         return load.dtype_why
     if origin in {"rebuilt", "initialised"}:
         return "made in this dtype by the class"
-    return "kept as stored" if stored == live else "kept in float32 by the class"
+    # Only a class's own wish keeps a floating tensor from the dtype that the model is loaded in.
+    is_kept = live == "float32" and stored in {*_FLOATS, None}
+    return "kept in float32 by the class" if is_kept else "kept as stored"
+
+
+_FLOATS: Final = ("float64", "float32", "bfloat16", "float16")
 
 
 def _residence(module: Any, tensor: Any) -> str:

@@ -7,6 +7,7 @@ import re
 from collections.abc import Callable, Sequence
 from typing import Any, Final
 
+from tracer.instrument import template_sources
 from tracer.instrument.stages import Call, Observer, open_call, open_span
 from tracer.recorder import Guard
 from tracer.spans import Span, ThreadState
@@ -49,8 +50,13 @@ def _open(state: ThreadState, call: Call) -> Span:
     name = f"{type(owner).__name__}.{call.target.attribute}"
     if any(span.stage == call.target.stage for span in state.spans):
         return open_span(state, call, name)
-    state.recorder.notes["template_origin"] = _template_origin(owner, call.kwargs)
-    return open_call(state, call, name, call.target.stage)
+    span = open_call(state, call, name, call.target.stage)
+    with state.own_work("origin of the template"), state.recorder.guard("template_origin"):
+        given = call.argument(2, "chat_template")
+        state.recorder.notes["template_origin"] = template_sources.origin(
+            state.recorder, owner, given
+        )
+    return span
 
 
 def tokenizer_template(state: ThreadState, call: Call) -> Observer:
@@ -141,12 +147,6 @@ def _tell(
                 text=text[segment.start : segment.end],
                 **dataclasses.asdict(segment),
             )
-
-
-def _template_origin(owner: Any, kwargs: dict[str, Any]) -> str:
-    if kwargs.get("chat_template") is not None:
-        return "argument of the call"
-    return f"chat_template of the {type(owner).__name__}"
 
 
 def split(text: str, messages: list[dict[str, Any]]) -> list[Segment]:

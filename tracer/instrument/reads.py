@@ -13,11 +13,13 @@ import functools
 import os
 import sys
 import threading
+import weakref
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from tracer.checkpoint import Header
 from tracer.instrument import measure
+from tracer.instrument.memory import resident_now, write_samples
 from tracer.instrument.patching import IsOn, Wrap
 from tracer.instrument.stages import Outcome
 from tracer.rows import Encoded, shape_text
@@ -29,7 +31,6 @@ if TYPE_CHECKING:
 JOBS: dict[int, Load] = {}
 """Identity of what a load gives its worker threads (a slice, a tensor, a shard), to that load."""
 
-_RSS_EVERY_NS = 20_000_000
 BATCH = 512
 
 
@@ -52,6 +53,18 @@ class Plan:
     operations: list[str]
 
 
+class Inner(NamedTuple):
+    """A tensor of a model that was loaded within this load, and its row of `placements`."""
+
+    call: int
+    tensor: weakref.ref[Any]
+    row: dict[str, Any]
+
+
+IN_ITS_FILE: Final = "left in its file, which is read at each use"
+IN_OFFLOAD_FOLDER: Final = "written from the file to the offload folder, read at each use"
+
+
 @dataclasses.dataclass(slots=True)
 class Load:
     """One `PreTrainedModel.from_pretrained` as it goes on. Holds names and numbers, no tensor."""
@@ -60,8 +73,11 @@ class Load:
     call: int
     asked: str | None = None
     arguments: dict[str, Any] = dataclasses.field(default_factory=dict)
+    by_user: frozenset[str] = frozenset()
     model: str | None = None
     files: list[str] = dataclasses.field(default_factory=list)
+    access: dict[str, str] = dataclasses.field(default_factory=dict)
+    index: str | None = None
     keys: dict[int, str] = dataclasses.field(default_factory=dict)
     file_of: dict[str, str] = dataclasses.field(default_factory=dict)
     headers: dict[str, Header] = dataclasses.field(default_factory=dict)
@@ -69,21 +85,44 @@ class Load:
     plans: dict[str, Plan] = dataclasses.field(default_factory=dict)
     times: dict[str, ParamTimes] = dataclasses.field(default_factory=dict)
     placed: set[str] = dataclasses.field(default_factory=set)
+    placed_since: int = 0  # rows were last written
     reads: list[tuple[Any, ...]] = dataclasses.field(default_factory=list)
     weights_seq: int = -1
     build_span: Any = None
     before_fill: dict[str, tuple[int, int]] = dataclasses.field(default_factory=dict)
+    meta: dict[str, list[Any]] = dataclasses.field(default_factory=dict)
     expected: dict[str, tuple[int, ...]] = dataclasses.field(default_factory=dict)
+    expected_bytes: dict[str, int] = dataclasses.field(default_factory=dict)
     mismatched: set[str] = dataclasses.field(default_factory=set)
     dtype_why: str | None = None
     dtype: str | None = None
     given: dict[str, tuple[list[int], str | None, int]] = dataclasses.field(default_factory=dict)
     placement_rows: list[dict[str, Any]] = dataclasses.field(default_factory=list)
-    last_rss_ns: int = 0
+    announced: dict[str, str] = dataclasses.field(default_factory=dict)
+    """Names that the class means to tie, to their sources, before the file had its say."""
+    device_map: dict[str, Any] | None = None
+    budget: dict[str, Any] | None = None
+    parts: dict[str, list[str]] = dataclasses.field(default_factory=dict)
+    """Parameters that one conversion made, by the one that it was planned for."""
+    offloaded: dict[str, str] = dataclasses.field(default_factory=dict)
+    replaced: dict[str, str] = dataclasses.field(default_factory=dict)
+    inner: list[Inner] = dataclasses.field(default_factory=list)
+    last_sample_ns: int = 0
+    samples: list[dict[str, Any]] = dataclasses.field(default_factory=list)
     last_wait: tuple[int, int] = (-1, -1)
     read_source: str | None = None
     read_stack: str | None = None
     shards: Shards | None = None  # of generation 4 only, which reads shard by shard
+
+    @property
+    def set_from(self) -> str:
+        """What shows where values were read: a file, or tensors that the call was given."""
+        whence = "the file" if self.files else "the state_dict that the call was given"
+        return f"set from {whence}"
+
+    def targets_of(self, param: str) -> list[str]:
+        """What the tensors planned for a parameter became: itself, or the parts of a split."""
+        return self.parts.get(param, [param])
 
     def times_of(self, param: str) -> ParamTimes:
         """The times of a parameter, made on first use."""
@@ -250,7 +289,7 @@ class _Read:
                     "ok" if error is None else Outcome(None, error).status,
                     None if tensor is None else tensor.dtype,
                     None if tensor is None else tensor.device,
-                    resident_now(load, end),
+                    resident_now(load, end, self.seq),
                     *faults_since(self.faults),
                 )
             )
@@ -258,14 +297,6 @@ class _Read:
                 recorder.targets_done[name] += 1
         except Exception as failure:
             recorder.failed(name, failure)
-
-
-def resident_now(load: Load, now: int) -> int | None:
-    """Resident memory, asked for now and then only: it is read from a file."""
-    if now - load.last_rss_ns < _RSS_EVERY_NS:
-        return None
-    load.last_rss_ns = now
-    return measure.resident_bytes()
 
 
 def faults_since(before: tuple[int, int] | None) -> tuple[int | None, int | None]:
@@ -289,9 +320,20 @@ def planned(load: Load, seen: Seen) -> None:
     """`WeightTransform.add_tensor`: the library says which parameter a tensor is for."""
     transform, param, key, pattern = seen.args[:4]
     steps = getattr(transform, "operations", None)
-    operations = [type(step).__name__ for step in steps] if steps else []
+    operations = [_described(step) for step in steps] if steps else []
     rule = type(transform).__name__
     load.plans[key] = Plan(param, pattern if pattern != key else None, rule, operations)
+
+
+def _described(step: Any) -> str:
+    """An operation with the numbers that it was made with, such as `Concatenate(dim=1)`."""
+    numbers = {
+        name: value
+        for name, value in getattr(step, "__dict__", {}).items()
+        if isinstance(value, int | tuple) and not name.startswith("_")
+    }
+    told = ", ".join(f"{name}={value}" for name, value in numbers.items())
+    return f"{type(step).__name__}({told})" if told else type(step).__name__
 
 
 @told
@@ -305,7 +347,10 @@ def converted(load: Load, seen: Seen) -> None:
     """`convert`: wait and conversion together; the wait is taken out."""
     began, ended = load.last_wait
     wait = ended - began if began >= seen.start else 0
-    times = load.times_of(seen.argument(1, "layer_name"))
+    param = seen.argument(1, "layer_name")
+    if len(seen.result) > 1 or param not in seen.result:
+        load.parts[param] = list(seen.result)
+    times = load.times_of(param)
     times.wait_ns = (times.wait_ns or 0) + wait
     times.convert_ns = (times.convert_ns or 0) + seen.end - seen.start - wait
 
@@ -316,10 +361,15 @@ def placed(load: Load, seen: Seen) -> None:
     param = seen.argument(1, "target_name")
     load.note_placing(param, seen)
     # A tensor of another shape is noted as mismatched and not set.
-    odd = getattr(seen.argument(3, "loading_info"), "mismatched_keys", ())
-    if not odd or all(entry[0] != param for entry in odd):
+    info = seen.argument(3, "loading_info")
+    odd = info.mismatched_keys
+    is_strange = param in info.unexpected_keys  # the module has no such parameter: nothing was set
+    if not is_strange and (not odd or all(entry[0] != param for entry in odd)):
         load.placed.add(param)
-    if len(load.reads) >= BATCH:
+    load.placed_since += 1
+    # The workers may be far ahead, and writing looks at all reads that wait: the more do, the
+    # rarer it is done, else it would take the square of their number.
+    if load.placed_since >= max(BATCH, len(load.reads) // 4):
         write_reads(load, is_over=False)
         load.state.recorder.flush_if_due(load.state)
 
@@ -327,18 +377,27 @@ def placed(load: Load, seen: Seen) -> None:
 @told
 def offloaded(load: Load, seen: Seen) -> None:
     """`offload_and_maybe_resave_param`: a parameter stays on disk, in its file or a new one."""
-    load.placed.add(seen.argument(0, "target_name"))
+    param, folder = seen.argument(0, "target_name"), seen.argument(3, "disk_offload_folder")
+    load.placed.add(param)
+    # One that is written anew has a file of its own name there (integrations/accelerate.py).
+    own = os.path.join(folder or "", f"{param}.safetensors")
+    is_new = seen.result[param].get("safetensors_file") == own
+    load.offloaded[param] = IN_OFFLOAD_FOLDER if is_new else IN_ITS_FILE
 
 
 def write_reads(load: Load, is_over: bool) -> None:
     """Turn reads into rows of `tensor_loads`: those that were set, and in the end all of them."""
+    write_samples(load)
     reads, load.reads = load.reads, []
+    load.placed_since = 0
     ready = []
     for one in reads:
         plan = load.plans.get(one[1])
-        is_placed = plan is not None and plan.param in load.placed
-        if is_over or is_placed:
-            ready.append((one, plan, not is_placed))
+        targets = [] if plan is None else load.targets_of(plan.param)
+        placed = [target for target in targets if target in load.placed]
+        if is_over or placed:
+            is_left = all(load.offloaded.get(target) == IN_ITS_FILE for target in placed)
+            ready.append((one, plan, is_left))
         else:
             load.reads.append(one)
     cells = [_read_cells(load, *each) for each in ready]
@@ -403,9 +462,10 @@ def form_of(load: Load, key: str, file: str | None, dtype: Any, device: Any) -> 
     if entry is not None:
         shape, size = shape_text(entry.shape), entry.size_bytes
         stored = STORED_DTYPES.get(entry.dtype, entry.dtype)
-        if device is not None:
-            # Still a view of the file's pages: the same dtype, on the CPU.
-            mapped = device.type == "cpu" and stored == loaded
+    if device is not None and file is not None and file in load.access:
+        # Still a view of the file's pages: the same dtype, on the CPU. GGUF's reader copies.
+        is_mapped = load.access[file] == "mmap" and not file.endswith(".gguf")
+        mapped = is_mapped and device.type == "cpu" and stored == loaded
     name = None if file is None else os.path.basename(file)
     placed_on = None if device is None else measure.device_name(device)
     return Form(name, stored, loaded, shape, size, mapped, placed_on)

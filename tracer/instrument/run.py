@@ -10,8 +10,18 @@ import dataclasses
 import sys
 from typing import Any
 
-from tracer.instrument import caches, choices, measure, tokens
-from tracer.instrument.inputs import Encoding
+from tracer.instrument import caches, choices, drafts, tokens
+from tracer.instrument.beams import Beams, Round
+from tracer.instrument.encodings import Encoding
+from tracer.instrument.feeding import (
+    describe_mask,
+    ends,
+    first_given,
+    index_ends,
+    read_ends,
+    read_pair,
+)
+from tracer.instrument.scores import Scores
 from tracer.instrument.stages import Outcome
 from tracer.instrument.vocabulary import TextAssembler, Vocabulary
 from tracer.spans import Span, ThreadState
@@ -38,8 +48,11 @@ class Step:
     seen_after: Any = None
     fed_at: Any = None  # first and last index in the sequence, where the library says so
     chose: bool = False
-    scores: choices.Scores = dataclasses.field(default_factory=choices.Scores)
+    scores: Scores = dataclasses.field(default_factory=Scores)
     rotary_rows: int = 0
+    drafted: Any = None  # ids that assisted decoding proposed: (drafts,)
+    earlier: list[Scores] = dataclasses.field(default_factory=list)  # of its places before this
+    selection: Round | None = None  # of beam search
 
 
 class Run:
@@ -56,6 +69,11 @@ class Run:
         self.step: Step | None = None
         self.last_cache: Any = None
         self.number = -1
+        self.built_from: list[list[int]] | None = None  # ids of a cache that was passed
+        self.cached_before = 0
+        self.cached_after: int | None = None
+        self.prompt_fed = 0  # tokens of the prompt that went through the model, a row
+        self.prompt_ns: int | None = None
         self.rounds = 0  # choices made so far: until the first, every forward is prefill
         self.mode = ""
         self.prompt: list[list[int]] = []
@@ -71,11 +89,16 @@ class Run:
         self.features: list[Any] = []
         self.replaced: list[bool] = []
         self.first_positions: list[list[list[int]]] | None = None
-        self.observes_choices = False
+        self.is_custom = False  # the decoding loop is not the library's
+        self.follows = ""  # how choices are followed: rows, beams, drafts, or not at all
+        self.drafting = ""  # class of what proposes tokens
+        self.beams: Beams | None = None
+        self.ends: dict[int, str] = {}  # why a row ended
+        self.watches_criteria = False
         self.is_greedy = True
         self.is_compiled = False
+        self.parts: dict[str, Any] = {}  # what the set-up prepared, by the function that did
         self.max_length: int | None = None
-        self.stop_strings: list[str] = []
         self.chain_length = 1
         self.own_config: dict[str, Any] = {}
         self.defaults: dict[str, Any] = {}  # the library's own, where a config object holds them
@@ -90,9 +113,9 @@ class Run:
             self.state.close(self.setup, summary={"vision_rotary_applications": vision})
             self.setup = None
 
-    def begin_step(self) -> None:
-        """The library prepares the inputs of the next forward."""
-        self.resolve()
+    def begin_step(self, ids: Any = None) -> None:
+        """The library prepares the inputs of the next forward, out of these ids."""
+        self.resolve(goes_on=True)
         self.number += 1
         state = self.state
         stage = "decode" if self.rounds else "prefill"
@@ -110,6 +133,11 @@ class Run:
         state.context = self.recorder.context(self.span.seq, self.number, stage)
         self.step = Step(self.number, span, span.start, rotary_rows=len(state.rows))
         self.step.columns = {"step": self.number, "kind": stage}
+        if self.follows == "drafts" and ids is not None:
+            self.step.drafted = ids[0, len(self.prompt[0]) + len(self.chosen[0]) :].clone()
+            self.step.columns["drafted_tokens"] = len(self.step.drafted)
+            if self.rounds and len(self.step.drafted):
+                self.step.columns["kind"] = "verify"
 
     def _stack(self) -> str:
         """The call path to the loop, walked anew only when the loop stands elsewhere."""
@@ -174,14 +202,27 @@ class Run:
         cache = first_given(result, *caches.NAMES)
         self.last_cache = cache if cache is not None else self.last_cache
         step.seen_after = caches.counted(self.last_cache, step.fed_at)
-        if self.observes_choices and self.recorder.options.logits:
-            step.scores.logits = result.logits[:, -1].detach().clone()
+        if self.follows:
+            self._keep_logits(step, result.logits)
+
+    def _keep_logits(self, step: Step, logits: Any) -> None:
+        """Copy the model's own logits, where they are wanted or never meet a processor."""
+        is_wanted = self.recorder.options.logits
+        if self.follows == "drafts":
+            places = 1 if step.drafted is None else 1 + len(step.drafted)
+            if is_wanted or not self.chain_length:
+                step.scores.logits = logits[0, -places:].detach().clone()
+        elif is_wanted or self.follows == "beams":  # whose processors are given log-probabilities
+            step.scores.logits = logits[:, -1].detach().clone()
 
     def processing_began(self, scores: Any) -> None:
         """Logits processors are about to run; their input is kept until the step is resolved."""
         step = self.step
-        if step is not None and self.observes_choices:
+        if step is not None and self.follows:
             started = self.recorder.clock()
+            if step.scores.raw is not None:  # another place of the same forward
+                step.earlier.append(step.scores)
+                step.scores = Scores(logits=step.scores.logits)
             step.scores.raw = scores.detach().clone()
             step.own_ns += self.recorder.clock() - started
 
@@ -193,12 +234,13 @@ class Run:
         end = self.recorder.clock()
         step.processors_end = end
         step.own_ns += own_ns
-        step.columns["processors_ns"] = end - start - own_ns
-        if self.observes_choices and result is not None:
+        took = end - start - own_ns
+        step.columns["processors_ns"] = step.columns.get("processors_ns", 0) + took
+        if self.follows and result is not None:
             step.scores.final = self._final_scores(step.scores, result)
             step.own_ns += self.recorder.clock() - end
 
-    def _final_scores(self, scores: choices.Scores, result: Any) -> Any:
+    def _final_scores(self, scores: Scores, result: Any) -> Any:
         """The scores chosen from, copied only where no copy of them exists yet."""
         if scores.after:
             return scores.after[-1][1]
@@ -212,8 +254,13 @@ class Run:
         now = self.recorder.clock()
         if step.processors_end is not None:
             step.columns["select_ns"] = max(0, now - step.processors_end)
-        if self.observes_choices:
+        if self.follows == "rows":
             step.scores.chosen = input_ids[:, -1].clone()
+        elif self.follows == "drafts":
+            known = len(self.prompt[0]) + len(self.chosen[0])
+            step.scores.chosen = input_ids[0, known:].clone()
+            # What did not stand has been cut off the cache by now.
+            step.seen_after = caches.counted(self.last_cache, step.fed_at)
 
     def stopping_ended(self, start: int, result: Any) -> None:
         """The stopping test has run: the step is over."""
@@ -225,7 +272,13 @@ class Run:
             step.scores.stopped = result.clone()
         self.rounds += 1
         step.chose = True
-        self._end_step(step)
+        if self.follows != "beams":  # there the beams are still to be selected and put in order
+            self._end_step(step)
+
+    def beams_selected(self, given: dict[str, Any], result: Any) -> None:
+        """Beam search has selected what goes on."""
+        if self.step is not None and self.beams is not None:
+            self.step.selection = self.beams.selected(self.rounds - 1, given, result)
 
     def _end_step(self, step: Step) -> None:
         if step.row is None:
@@ -233,7 +286,7 @@ class Run:
 
     # Resolution, between steps
 
-    def resolve(self) -> None:
+    def resolve(self, *, goes_on: bool = False) -> None:
         """Read what the last step left, write its rows, and free its copies."""
         step, self.step = self.step, None
         if step is None:
@@ -242,15 +295,23 @@ class Run:
         self.state.mute(False)
         with self.state.own_work("step resolved"):
             with self.recorder.guard("steps"):
-                self._complete_row(step)
-            if self.observes_choices and step.scores.is_complete:
+                self._complete_row(step, goes_on)
+            if step.chose:
                 with self.recorder.guard("choices"):
-                    choices.tell(self, step.number, step.scores)
+                    self._tell_choices(step)
             if step.row is not None:
                 self.state.release(step.row)
             self.recorder.flush_if_due(self.state)
 
-    def _complete_row(self, step: Step) -> None:
+    def _tell_choices(self, step: Step) -> None:
+        if self.beams is not None:
+            self.beams.tell(self, step)
+        elif self.follows == "drafts":
+            drafts.tell(self, step)
+        elif self.follows == "rows" and step.scores.is_complete:
+            choices.tell(self, step.number, step.scores)
+
+    def _complete_row(self, step: Step, goes_on: bool) -> None:
         if step.row is None:
             return
         columns = step.columns
@@ -264,7 +325,7 @@ class Run:
             before = fed_from if before is None else before
             after = fed_to + 1 if after is None and step.is_fed else after
         first, last = read_ends(step.positions)
-        if self.observes_choices and not step.chose:
+        if self.follows and goes_on and not self.rounds:  # a forward without a choice after it
             columns["kind"] = "chunk"
             if cache is not None and not step.in_forward:
                 self.recorder.fault(
@@ -277,7 +338,8 @@ class Run:
             "cache_tokens_before": before,
             "cache_tokens_after": after,
             "recorder_ns": step.own_ns,
-            "undone": False,
+            # Where all rows had ended before, the library throws away what this forward gave.
+            "undone": bool(self.finished) and all(self.finished),
             "first_position": first,
             "last_position": last,
             "rope_index_calls": self.state.counts.pop("rope_index_calls", 0),
@@ -285,6 +347,10 @@ class Run:
             "rotary_calls": self._rotary_calls(step),
         }
         fed = columns.get("input_tokens")
+        self.cached_after = after if step.is_fed else self.cached_after
+        if columns["kind"] in ("prefill", "chunk") and fed is not None:
+            self.prompt_fed += fed - columns.get("drafted_tokens", 0)
+            self.prompt_ns = (self.prompt_ns or 0) + columns.get("forward_ns", 0)
         if last is not None and fed is not None:
             index = (before or 0) + fed - 1
             columns["position_offset"] = last - index
@@ -313,75 +379,6 @@ class Run:
 
     # The prompt
 
-    def compare_embeddings(self, embeddings: Any) -> None:
-        """Count the rows of the embeddings that equal the vision model's output, in order."""
-        torch = sys.modules["torch"]
-        features, self.features = torch.cat(self.features), []
-        flat = embeddings.detach().reshape(-1, embeddings.shape[-1])
-        marks = self.placeholders()
-        wanted = [
-            place
-            for place, token_id in enumerate(one for row in self.prompt for one in row)
-            if marks.kind(token_id)
-        ]
-        if len(wanted) != len(features) or len(flat) < len(wanted) or not wanted:
-            self.replaced = []
-            return
-        index = torch.tensor(wanted, device=flat.device)
-        equal = (flat[index] == features.to(flat.device, flat.dtype)).all(-1)
-        self.replaced = [bool(one) for one in equal.tolist()]
-
     def placeholders(self) -> tokens.Placeholders:
         """Ids that stand for images and videos, as the model's configuration names them."""
         return tokens.Placeholders.of(self.model.config)
-
-
-def first_given(inputs: Any, *names: str) -> Any:
-    """The first of these arguments or outputs that there is."""
-    for name in names:
-        value = inputs.get(name)
-        if value is not None:
-            return value
-    return None
-
-
-def ends(position_ids: Any) -> Any:
-    """Own copy of the first and last position of row 0, on each axis."""
-    if position_ids is None or position_ids.ndim < 2 or position_ids.shape[-1] == 0:
-        return None
-    return position_ids[..., 0, :][..., [0, -1]].reshape(-1, 2).clone()
-
-
-def read_ends(copied: Any) -> tuple[int | None, int | None]:
-    """First and last position out of `ends`, on the first and on the largest axis."""
-    if copied is None:
-        return None, None
-    pairs = copied.tolist()
-    # The last axis group is what rotates; plain text positions before it only count tokens.
-    rotating = pairs[-3:] if len(pairs) >= 3 else pairs
-    return int(rotating[0][0]), int(max(pair[1] for pair in rotating))
-
-
-def index_ends(cache_position: Any) -> Any:
-    """Own copy of the first and last of the indices that generation 4 counts for a step."""
-    count = 0 if cache_position is None else int(cache_position.shape[-1])
-    return cache_position[:: max(1, count - 1)].clone() if count else None
-
-
-def read_pair(copied: Any) -> tuple[int | None, int | None]:
-    """First and last index out of `index_ends`."""
-    if copied is None:
-        return None, None
-    pair = copied.tolist()
-    return int(pair[0]), int(pair[-1])
-
-
-def describe_mask(mask: Any) -> str:
-    """Kind, shape and dtype of an attention mask."""
-    if mask is None:
-        return "none"
-    if isinstance(mask, dict):
-        return ", ".join(f"{name} {describe_mask(one)}" for name, one in mask.items())
-    if not hasattr(mask, "shape"):
-        return type(mask).__name__
-    return f"{mask.ndim}D {measure.shape_of(mask)} {measure.dtype_name(mask.dtype)}"

@@ -53,7 +53,7 @@ def origin(
     if name in load.placed and residence == "offloaded_disk":
         return "checkpoint", "written from the file to the offload folder, read at each use"
     if name in load.placed:
-        return "checkpoint", "set from the file"
+        return "checkpoint", load.set_from
     if name in shards.filled:
         return "initialised", "in no file; written by the class's own initialisation"
     if name in shards.waiting:
@@ -86,9 +86,12 @@ def _note_group(shards: Shards, names: list[str], parameter: Any) -> None:
     set_ones = [name for name in names if name in shards.addresses]
     address = parameter.data_ptr()
     live = [name for name in set_ones if shards.addresses[name] == address]
-    source = (live or set_ones or names)[0]
+    # Tied to one that never got values, what was set is lost.
+    is_lost = parameter.device.type == "meta" and len(set_ones) < len(names)
+    unset = [name for name in names if name not in set_ones]
+    source = (live or (unset if is_lost else set_ones) or names)[0]
     for name in names:
         if name != source:
             shards.tied[name] = source
-            if name in shards.addresses and live:
+            if name in shards.addresses and (live or is_lost):
                 shards.replaced.add(name)

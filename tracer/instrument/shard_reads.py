@@ -14,7 +14,8 @@ import threading
 from typing import Any
 
 from tracer.instrument import measure, shard_rows
-from tracer.instrument.reads import BATCH, Load, Seen, faults_since, resident_now, told
+from tracer.instrument.memory import resident_now
+from tracer.instrument.reads import BATCH, Load, Seen, faults_since, told
 
 
 @dataclasses.dataclass(slots=True)
@@ -61,9 +62,15 @@ class Shards:
     undecided: set[str] = dataclasses.field(default_factory=set)
     """Parameters that are set twice (under two names, out of two files): the end shows whose
     values stay."""
+    left_undecided: int = 0  # pieces, when rows were last written
     tied: dict[str, str] = dataclasses.field(default_factory=dict)
     replaced: set[str] = dataclasses.field(default_factory=set)
     is_set: bool = False
+
+    @property
+    def are_many_done(self) -> bool:
+        """Whether to write rows: each time all pieces are looked at, the undecided ones again."""
+        return len(self.done) - self.left_undecided >= max(BATCH, self.left_undecided // 4)
 
 
 class Shard:
@@ -119,7 +126,7 @@ class Shard:
         self.piece = None
         now = self.load.state.recorder.clock()
         faults = (None, None) if piece.faults is None else faults_since(piece.faults)
-        piece.memory = (resident_now(self.load, now), *faults)
+        piece.memory = (resident_now(self.load, now, piece.parent), *faults)
         self.shards.read.add((piece.file, piece.key))
         self.shards.done.append(piece)
 
@@ -216,7 +223,7 @@ def placed(load: Load, seen: Seen) -> None:
         return
     shard.shards.addresses[piece.param] = tensor.data_ptr()
     load.note_placing(piece.param, seen)
-    if threading.get_ident() == load.state.ident and len(shard.shards.done) >= BATCH:
+    if threading.get_ident() == load.state.ident and shard.shards.are_many_done:
         shard_rows.write(load, is_over=False)
         load.state.recorder.flush_if_due(load.state)
 

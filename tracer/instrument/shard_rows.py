@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+from tracer.instrument.memory import write_samples
 from tracer.instrument.reads import Load, form_of
 
 if TYPE_CHECKING:
@@ -19,10 +20,12 @@ def write(load: Load, is_over: bool) -> None:
     shards = load.shards
     if shards is None:
         return
+    write_samples(load)
     pieces, shards.done = shards.done, []
     if not is_over:
         shards.done.extend(piece for piece in pieces if piece.param in shards.undecided)
         pieces = [piece for piece in pieces if piece.param not in shards.undecided]
+        shards.left_undecided = len(shards.done)
     rows = [_row(load, shards, piece) for piece in pieces]
     columns = {name: [row[name] for row in rows] for name in (rows[0] if rows else ())}
     load.state.recorder.add_rows(

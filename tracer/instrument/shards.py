@@ -15,8 +15,11 @@ from pathlib import Path
 from typing import Any
 
 from tracer.instrument import (
+    load_facts,
     loading,
     measure,
+    memory,
+    names_apart,
     placements,
     shard_facts,
     shard_reads,
@@ -45,7 +48,7 @@ def dtype(state: ThreadState, call: Call) -> Observer:
     elif asked != "auto":
         load.dtype_why = "argument"
     elif in_config is not None:
-        is_own = load.arguments.get("config") is not None
+        is_own = load.arguments.get("config") is not None and "config" in load.by_user
         load.dtype_why = "config object" if is_own else "config.json"
     else:
         load.dtype_why = "first floating tensor of the checkpoint"
@@ -91,12 +94,14 @@ def weights(state: ThreadState, call: Call) -> Observer:
     files = call.argument(3, "checkpoint_files") or ()
     if load is not None:
         with state.own_work("headers of the checkpoint"):
+            load_facts.write_meta(load)
             loading.read_headers(load, files)
     span = open_span(state, call)
     if load is not None:
         load.weights_seq = span.seq
-    if shards is not None and files and call.argument(2, "state_dict") is not None:
+    if load is not None and shards is not None and files and call.argument(2, "state_dict"):
         shards.whole_file = str(files[0])  # GGUF: its tensors come whole, out of one file
+        load.access[shards.whole_file] = "mmap"
     outcome = yield None
     summary = None
     if load is not None and outcome.error is None:
@@ -111,7 +116,7 @@ def weights(state: ThreadState, call: Call) -> Observer:
             "mismatched": len(mismatched),
         }
     state.close(span, outcome.status, summary=summary)
-    loading.sample_memory(state, "tensor_load", "after the weights")
+    memory.sample_memory(state, "tensor_load", "after the weights")
 
 
 def renamed(state: ThreadState, call: Call) -> Observer:
@@ -127,9 +132,9 @@ def renamed(state: ThreadState, call: Call) -> Observer:
         prefixed |= bool(call.argument(4, "loading_task_model_from_base_state_dict"))
         held = Counter(key for header in load.headers.values() for key in header.tensors)
         for key, param in names.items():
+            load.shards.key_of[param] = key
             if param in load.expected:
                 load.plans[key] = _plan(key, param, patterns, prefixed)
-                load.shards.key_of[param] = key
                 if held[key] > 1:
                     load.shards.undecided.add(param)
     state.close(span, outcome.status)
@@ -151,7 +156,9 @@ def compared(state: ThreadState, call: Call) -> Observer:
     summary = None
     if outcome.error is None:
         missing, unexpected = outcome.result
-        summary = {"missing": len(missing), "unexpected": len(unexpected)}
+        load = state.load
+        key_of = {} if load is None or load.shards is None else load.shards.key_of
+        summary = names_apart.compare(missing, [key_of.get(name, name) for name in unexpected])
     state.close(span, outcome.status, summary=summary)
 
 

@@ -29,6 +29,8 @@ class Target:
             worker thread of a load, which the load has announced.
         follows: name of the target that never runs without this one; None when conditional.
         every_subclass: also patch each imported subclass that overrides the attribute.
+        is_copy: the owner takes the name over from another module once it is asked for it; patched
+            only where that has happened.
         is_lean: called once a tensor, so `observe` makes the wrapper itself, without a span.
         since, before: first release of transformers that has it, first that has it no more;
             None without such a bound.
@@ -41,6 +43,7 @@ class Target:
     route: Route = "inner"
     follows: str | None = None
     every_subclass: bool = False
+    is_copy: bool = False
     is_lean: bool = False
     since: Version | None = None
     before: Version | None = None
@@ -68,10 +71,13 @@ _CONVERT = "transformers.core_model_loading"
 _OLD_CONFIG = "transformers.configuration_utils:PretrainedConfig"
 _PROCESSOR = "transformers.processing_utils:ProcessorMixin"
 _TOKENIZER = "transformers.tokenization_utils_base:PreTrainedTokenizerBase"
+_PIPELINE = "transformers.pipelines.base:Pipeline"
 _GENERATION = "transformers.generation.utils:GenerationMixin"
 _LOAD = "modeling_utils.PreTrainedModel.from_pretrained"
 _GENERATE = "generation.utils.GenerationMixin.generate"
 _SAMPLE = "generation.utils.GenerationMixin._sample"
+_BEAM_SEARCH = "generation.utils.GenerationMixin._beam_search"
+_ASSISTED = "generation.utils.GenerationMixin._assisted_decoding"
 _WEIGHTS = "modeling_utils.convert_and_load_state_dict_in_model"
 _SHARD = "modeling_utils._load_state_dict_into_meta_model"
 
@@ -140,7 +146,7 @@ def _setup(attribute: str, since: Version | None = None, before: Version | None 
     return Target(
         _GENERATION,
         attribute,
-        "stages.span",
+        "generation.part",
         "setup",
         every_subclass=True,
         since=since,
@@ -148,7 +154,23 @@ def _setup(attribute: str, since: Version | None = None, before: Version | None 
     )
 
 
+def _fetch(
+    owner: str, attribute: str, since: Version | None = None, before: Version | None = None
+) -> Target:
+    return Target(owner, attribute, "images.loaded", "vision", since=since, before=before)
+
+
 TARGETS: Final[tuple[Target, ...]] = (
+    # A pipeline loads model, tokenizer and processor, with arguments of its own.
+    Target("transformers.pipelines", "pipeline", "loading.pipeline_call", "resolve", route="root"),
+    Target(
+        "transformers",
+        "pipeline",
+        "loading.pipeline_call",
+        "resolve",
+        route="root",
+        is_copy=True,
+    ),
     # Whole loads. Each is a call; an Auto class's call holds the concrete class's.
     _from_pretrained(f"{_AUTO}.auto_factory:_BaseAutoModelClass", "resolve"),
     _from_pretrained(f"{_AUTO}.configuration_auto:AutoConfig", "config"),
@@ -177,7 +199,7 @@ TARGETS: Final[tuple[Target, ...]] = (
         every_subclass=True,
     ),
     # From a name to files. `cached_files` is the one gate: `cached_file` calls it too.
-    Target("transformers.utils.hub", "cached_files", "loading.resolved_files", "resolve"),
+    Target("transformers.utils.hub", "cached_files", "resolution.resolved_files", "resolve"),
     Target(
         "transformers.configuration_utils:PreTrainedConfig",
         "get_config_dict",
@@ -212,22 +234,44 @@ TARGETS: Final[tuple[Target, ...]] = (
     _part(_PROCESSOR, "_get_arguments_from_pretrained", "processor", None),
     _part("transformers.configuration_utils:PreTrainedConfig", "from_dict", "config"),
     _part(_OLD_CONFIG, "from_dict", "config", None, FIVE),
-    _part(
-        "transformers.image_processing_base:ImageProcessingMixin", "from_dict", "processor", None
+    Target(
+        "transformers.image_processing_base:ImageProcessingMixin",
+        "from_dict",
+        "images.configured",
+        "processor",
     ),
-    _part("transformers.video_processing_utils:BaseVideoProcessor", "from_dict", "processor", None),
+    Target(
+        "transformers.video_processing_utils:BaseVideoProcessor",
+        "from_dict",
+        "images.configured",
+        "processor",
+    ),
     _part(_PROCESSOR, "from_args_and_dict", "processor", None),
     _part(_TOKENIZER, "_from_pretrained", "tokenizer", None),
-    _load_stage("_get_resolved_checkpoint_files", "resolve"),
+    Target(
+        _MODELING,
+        "_get_resolved_checkpoint_files",
+        "resolution.checkpoint_files",
+        "resolve",
+        follows=_LOAD,
+    ),
+    # In worker threads where several files are missing.
+    Target(
+        "huggingface_hub.file_download",
+        "_download_to_tmp_and_move",
+        "resolution.downloaded",
+        "resolve",
+        route="root",
+    ),
     Target(_MODELING, "_get_dtype", "loading.dtype", "metadata", follows=_LOAD, since=FIVE),
     _four(_MODELING, "_get_dtype", "shards.dtype", "metadata", since=LATE_FOUR),
     _four(_MODELING, "_get_torch_dtype", "shards.dtype", "metadata", before=LATE_FOUR),
     # Two files that a local folder gives without passing that gate.
-    Target(_MODELING, "get_checkpoint_shard_files", "loading.index_file", "resolve"),
+    Target(_MODELING, "get_checkpoint_shard_files", "resolution.index_file", "resolve"),
     Target(
         "transformers.generation.configuration_utils:GenerationConfig",
         "from_pretrained",
-        "loading.generation_file",
+        "resolution.generation_file",
         "config",
     ),
     # The model on meta: from the init contexts to the first question asked of the built model
@@ -252,7 +296,15 @@ TARGETS: Final[tuple[Target, ...]] = (
         before=FIVE,
     ),
     _load_stage("get_model_conversion_mapping", "convert", since=FIVE),
-    _load_stage("_get_device_map", "dispatch", None),
+    Target(_MODELING, "_get_device_map", "devices.device_map", "dispatch"),
+    Target(
+        "transformers.integrations.accelerate",
+        "infer_auto_device_map",
+        "devices.budget",
+        "dispatch",
+        since=FIVE,
+    ),
+    Target(_MODELING, "infer_auto_device_map", "devices.budget", "dispatch", before=FIVE),
     _load_stage("caching_allocator_warmup", "place", None),
     _method("_load_pretrained_model", "tensor_load", since=FIVE),
     # Weights: headers first, then lazy reads in worker threads, converted and set by this thread.
@@ -395,7 +447,14 @@ TARGETS: Final[tuple[Target, ...]] = (
     Target("qwen_vl_utils.vision_process", "extract_vision_info", "images.found", "vision", "root"),
     Target("qwen_vl_utils.vision_process", "fetch_image", "images.fetched", "vision", "root"),
     Target("qwen_vl_utils.vision_process", "fetch_video", "images.fetched", "vision", "root"),
+    Target("qwen_vl_utils.vision_process", "to_rgb", "images.converted"),
     Target("qwen_vl_utils.vision_process", "smart_resize", "images.resized"),
+    # The library's own way to fetch, by the name that it looks up.
+    _fetch("transformers.processing_utils", "load_image", before=LATE_FOUR),
+    _fetch("transformers.processing_utils", "load_video", before=LATE_FOUR),
+    _fetch("transformers.image_processing_base", "load_image", since=LATE_FOUR),
+    _fetch("transformers.image_processing_backends", "load_image_as_tensor", since=FIVE),
+    _fetch("transformers.video_processing_utils", "load_video", since=LATE_FOUR),
     Target(
         _PROCESSOR,
         "__call__",
@@ -406,7 +465,7 @@ TARGETS: Final[tuple[Target, ...]] = (
     ),
     _part(_PROCESSOR, "prepare_inputs_layout", "encode"),
     _part(_PROCESSOR, "validate_inputs", "encode"),
-    _part(_PROCESSOR, "_merge_kwargs", "encode", None),
+    Target(_PROCESSOR, "_merge_kwargs", "input_settings.merged", "encode", every_subclass=True),
     _part(_PROCESSOR, "_process_images", "encode"),
     _part(_PROCESSOR, "_process_videos", "encode"),
     _part(_PROCESSOR, "get_text_with_replacements", "encode"),
@@ -423,6 +482,12 @@ TARGETS: Final[tuple[Target, ...]] = (
         every_subclass=True,
     ),
     Target(
+        _TOKENIZER,
+        "_get_padding_truncation_strategies",
+        "input_settings.strategies",
+        every_subclass=True,
+    ),
+    Target(
         "transformers.image_processing_utils:BaseImageProcessor",
         "__call__",
         "inputs.image_processor_call",
@@ -433,21 +498,21 @@ TARGETS: Final[tuple[Target, ...]] = (
     Target(
         "transformers.feature_extraction_utils:BatchFeature",
         "to",
-        "inputs.transfer",
+        "outputs.transfer",
         "transfer",
         route="root",
     ),
     Target(
         "transformers.tokenization_utils_base:BatchEncoding",
         "to",
-        "inputs.transfer",
+        "outputs.transfer",
         "transfer",
         route="root",
     ),
     Target(
         _TOKENIZER,
         "decode",
-        "inputs.output",
+        "outputs.output",
         "output",
         route="root",
         every_subclass=True,
@@ -455,11 +520,16 @@ TARGETS: Final[tuple[Target, ...]] = (
     Target(
         _TOKENIZER,
         "batch_decode",
-        "inputs.output",
+        "outputs.output",
         "output",
         route="root",
         every_subclass=True,
     ),
+    # A pipeline is a call around the others.
+    Target(_PIPELINE, "__call__", "generation.pipeline", "setup", "root", every_subclass=True),
+    Target(_PIPELINE, "preprocess", "stages.span", "encode", every_subclass=True),
+    Target(_PIPELINE, "forward", "stages.span", "forward", every_subclass=True),
+    Target(_PIPELINE, "postprocess", "stages.span", "output", every_subclass=True),
     # generate(): the set-up, then the decoding method, whose steps are seen by their parts.
     Target(_GENERATION, "generate", "generation.generate", "setup", route="root"),
     _setup("_prepare_generation_config"),
@@ -484,6 +554,24 @@ TARGETS: Final[tuple[Target, ...]] = (
     Target(_GENERATION, "_sample", "generation.decoding"),
     Target(_GENERATION, "_beam_search", "generation.decoding"),
     Target(_GENERATION, "_assisted_decoding", "generation.decoding"),
+    Target(
+        _GENERATION,
+        "_get_running_beams_for_next_iteration",
+        "generation.beams_selected",
+        follows=_BEAM_SEARCH,
+    ),
+    Target(
+        _GENERATION,
+        "_update_finished_beams",
+        "generation.beams_ended",
+        follows=_BEAM_SEARCH,
+    ),
+    Target(
+        _GENERATION,
+        "_get_candidate_generator",
+        "generation.drafting",
+        follows=_ASSISTED,
+    ),
     # Later these four are code of a hub repository, which calls none of the library's names.
     Target(_GENERATION, "_contrastive_search", "generation.decoding", before=LATE_FOUR),
     Target(_GENERATION, "_dola_decoding", "generation.decoding", before=LATE_FOUR),
@@ -521,6 +609,11 @@ TARGETS: Final[tuple[Target, ...]] = (
     ),
 )
 
+RESIZE: Final = Target(
+    "transformers.image_processing_utils", "smart_resize", "resizes.processed", "encode"
+)
+"""Function of an image processor's own file that computes a size; met where one is called."""
+
 ROTARY_FUNCTIONS: Final = {
     "apply_rotary_pos_emb": "rotary_applications",
     "apply_multimodal_rotary_pos_emb": "rotary_applications",
@@ -544,3 +637,31 @@ IGNORED_LOAD_ARGUMENTS: Final[tuple[tuple[Version, tuple[str, ...]], ...]] = (
 )
 """Arguments that from_pretrained accepts and drops (modeling_utils.py), with the first release that
 drops just these; newest first."""
+
+USED_CONVERSIONS: Final = "_weight_conversions"
+"""Attribute of a model of generation 5: the conversions that its load made use of."""
+
+RENAMING_METHOD: Final = "_get_key_renaming_mapping"
+"""Method of a model of generation 4 that gives each checkpoint name the model's name."""
+
+CLASS_RENAMINGS: Final = "_checkpoint_conversion_mapping"
+"""Attribute of a class of generation 4: its own patterns for that method."""
+
+RENAMED_CLASSES: Final = "VLMS"
+"""Name in modeling_utils (4.57): of which classes the loader looks at these patterns."""
+
+HOOK_OF_MODULE: Final = "_hf_hook"
+"""Attribute under which accelerate keeps what moves a module's weights (accelerate/hooks.py)."""
+
+PASSED_OVER: Final = ("_keys_to_ignore_on_load_missing", "_keys_to_ignore_on_load_unexpected")
+"""Patterns of a model class: names whose absence, or presence, it does not report."""
+
+UNDIVIDED: Final = "_no_split_modules"
+"""Classes of modules that a device map keeps in one piece."""
+
+IGNORED_TOKENIZER_ARGUMENTS: Final[tuple[tuple[Version, tuple[str, ...]], ...]] = (
+    (FIVE, ("use_fast",)),
+    ((0, 0), ()),
+)
+"""Arguments that AutoTokenizer accepts and drops (tokenization_auto.py), with the first release
+that drops just these; newest first."""

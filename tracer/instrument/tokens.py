@@ -6,12 +6,13 @@ import dataclasses
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
-from tracer.instrument.prompts import Prompt
+from tracer.instrument import origins
 from tracer.instrument.vocabulary import TextAssembler, Vocabulary
 from tracer.recorder import Recorder
 
 if TYPE_CHECKING:
-    from tracer.instrument.inputs import Encoding
+    from tracer.instrument.encodings import Encoding
+    from tracer.instrument.images import Image
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -56,49 +57,104 @@ def vocabulary_of(recorder: Recorder, tokenizer: Any) -> Vocabulary | None:
     return made[id(tokenizer)][1]
 
 
-def tell(
-    recorder: Recorder,
-    event: int,
-    encoding: Encoding | None,
-    rows: Sequence[Sequence[int]],
-    mask: Sequence[Sequence[int]] | None,
-    *,
-    placeholders: Placeholders | None = None,
-    tokenizer: Any = None,
-    positions: Sequence[Sequence[Sequence[int]]] | None = None,
-) -> None:
+@dataclasses.dataclass(frozen=True, slots=True)
+class Prompt:
+    """The ids of a call's prompt, and what is known of them.
+
+    Attributes:
+        mask: 1 where attention sees an id, as rows; None where no mask was given.
+        positions: Three-axis positions as axis, row, index; None where there is one axis only.
+        part: encoder or decoder, of a model that has both.
+        starts: Running number of each row's first id, where other rows' ids came before.
+    """
+
+    rows: Sequence[Sequence[int]]
+    mask: Sequence[Sequence[int]] | None
+    encoding: Encoding | None
+    placeholders: Placeholders
+    tokenizer: Any
+    positions: Sequence[Sequence[Sequence[int]]] | None = None
+    part: str | None = None
+    starts: Sequence[int] | None = None
+
+
+def of_encoding(encoding: Encoding) -> Prompt:
+    """The prompt that an encoding call made, whoever may consume it."""
+    return Prompt(encoding.rows, encoding.mask, encoding, encoding.placeholders, encoding.tokenizer)
+
+
+def tell(recorder: Recorder, event: int, prompt: Prompt) -> list[int]:
     """Write the tokens of a prompt, as facts of `event`.
 
-    `positions` are three-axis positions as axis, row, index; None where there is one axis only.
+    Returns:
+        The next running number of each row.
     """
-    tokenizer = tokenizer if encoding is None else encoding.tokenizer
-    vocabulary = vocabulary_of(recorder, tokenizer)
-    marks = placeholders or (encoding.placeholders if encoding else Placeholders(None, None))
-    used = {"image": 0, "video": 0}  # placeholders so far; pictures are numbered through all rows
-    for row, ids in enumerate(rows):
-        prompt = encoding.prompts[row] if encoding and row < len(encoding.prompts) else None
-        seen = mask[row] if mask is not None and row < len(mask) else None
-        origins = list(_origins(prompt, ids, vocabulary, marks, seen))
-        pictures = list(_pictures(ids, marks, encoding, used))
-        assembler = TextAssembler(vocabulary) if vocabulary else None
-        last = len(ids) - 1
-        for index, token_id in enumerate(ids):
-            attended = None if seen is None else bool(seen[index])
-            origin = "pad" if attended is False else origins[index]
-            recorder.add_fact(
-                "tokens",
-                event,
-                event,
-                row=row,
-                index=index,
-                position=index,
-                origin=origin,
-                image=pictures[index],
-                attended=attended,
-                **_identity(token_id, vocabulary, assembler, is_last=index == last),
-                kind=_kind(token_id, vocabulary, marks, origin),
-                **_axes(positions, row, index),
-            )
+    vocabulary = vocabulary_of(recorder, prompt.tokenizer)
+    images = prompt.encoding.images if prompt.encoding else []
+    lines = list(map(_Line, *_lines(prompt, vocabulary)))
+    shown = pictures([line.ids for line in lines], prompt.placeholders, images, _times(prompt))
+    for row, line in enumerate(lines):
+        start = prompt.starts[row] if prompt.starts else 0
+        common = {"row": row, "part": prompt.part}
+        for index, told in enumerate(_cells(prompt, vocabulary, row, line)):
+            told |= common | {"index": start + index, "image": shown[row][index]}
+            recorder.add_fact("tokens", event, event, **told)
+    starts = prompt.starts or [0] * len(lines)
+    return [start + len(line.ids) for start, line in zip(starts, lines, strict=True)]
+
+
+def _times(prompt: Prompt) -> int:
+    return prompt.encoding.times if prompt.encoding else 1
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class _Line:
+    """A row with what truncation cut: all ids in the order of the text, and who wrote them."""
+
+    ids: list[int]
+    kept_from: int
+    kept_to: int
+    origins: list[str]
+
+
+def _lines(prompt: Prompt, vocabulary: Vocabulary | None) -> tuple[Any, Any, Any, Any]:
+    found = []
+    for row, kept in enumerate(prompt.rows):
+        said = prompt.encoding.said(row) if prompt.encoding else None
+        text = prompt.encoding.prompt(row) if prompt.encoding else None
+        if said is not None and len(said.places) != len(kept):
+            said = None  # the ids were changed after they were made
+        before = [one.token_id for one in said.before] if said else []
+        after = [one.token_id for one in said.after] if said else []
+        ids = [*before, *kept, *after]
+        seen = prompt.mask[row] if prompt.mask is not None and row < len(prompt.mask) else None
+        attended = None if seen is None else [*[1] * len(before), *seen, *[1] * len(after)]
+        who = origins.of(text, said, ids, vocabulary, prompt.placeholders, attended)
+        found.append((ids, len(before), len(before) + len(kept), who))
+    columns = list(zip(*found, strict=True)) or [(), (), (), ()]
+    return columns[0], columns[1], columns[2], columns[3]
+
+
+def _cells(
+    prompt: Prompt, vocabulary: Vocabulary | None, row: int, line: _Line
+) -> Iterator[dict[str, Any]]:
+    """The columns of each token of a row, but for those that number it."""
+    seen = prompt.mask[row] if prompt.mask is not None and row < len(prompt.mask) else None
+    assembler = TextAssembler(vocabulary) if vocabulary else None
+    last = len(line.ids) - 1
+    for index, token_id in enumerate(line.ids):
+        position = index - line.kept_from
+        is_cut = not line.kept_from <= index < line.kept_to
+        attended = None if seen is None or is_cut else bool(seen[position])
+        origin = "pad" if attended is False else line.origins[index]
+        yield {
+            "position": None if is_cut else position,
+            "origin": origin,
+            "attended": attended,
+            **_identity(token_id, vocabulary, assembler, is_last=index == last),
+            "kind": "cut" if is_cut else _kind(token_id, vocabulary, prompt.placeholders, origin),
+            **({} if is_cut else _axes(prompt.positions, row, position)),
+        }
 
 
 def _identity(
@@ -146,82 +202,49 @@ def _axes(
     }
 
 
-def _pictures(
-    ids: Sequence[int],
+def pictures(
+    rows: Sequence[Sequence[int]],
     marks: Placeholders,
-    encoding: Encoding | None,
-    used: dict[str, int],
-) -> Iterator[int | None]:
-    """Which image each placeholder stands for: the n-th run of placeholders is the n-th image.
+    images: Sequence[Image],
+    times: int = 1,
+) -> list[list[int | None]]:
+    """Which image or video each placeholder of each row stands for.
 
-    Runs touch when two images follow each other without text, so the expected counts cut them.
-    `used` counts placeholders from row to row.
+    Pictures are numbered through all rows. Where there are as many unbroken runs of placeholders as
+    pictures, the n-th run is the n-th picture, whole or not; else runs touch, and the expected
+    counts cut them. Of rows that stand `times` times, each copy shows the same pictures.
     """
-    expected = (
-        {
-            kind: [image.expected_tokens or 0 for image in encoding.images if image.kind == kind]
-            for kind in ("image", "video")
-        }
-        if encoding
-        else {"image": [], "video": []}
-    )
-    for token_id in ids:
-        kind = marks.kind(token_id)
-        if kind is None:
-            yield None
+    shown: list[list[int | None]] = [[None] * len(row) for row in rows]
+    for kind in ("image", "video"):
+        expected = [image.expected_tokens or 0 for image in images if image.kind == kind]
+        if not expected:
             continue
-        place, left = 0, used[kind]
-        for place, count in enumerate(expected[kind]):  # noqa: B007 - the place reached counts
-            if left < count:
-                break
-            left -= count
-        used[kind] += 1
-        yield place if expected[kind] else None
+        runs = [run for row in range(0, len(rows), times) for run in _runs(rows, row, kind, marks)]
+        if len(runs) == len(expected):
+            owners = [[number] * len(run) for number, run in enumerate(runs)]
+        else:
+            places = [place for run in runs for place in run]
+            numbers = [number for number, count in enumerate(expected) for _ in range(count)]
+            numbers += [len(expected) - 1] * (len(places) - len(numbers))
+            runs, owners = [places], [numbers[: len(places)]]
+        for run, numbers in zip(runs, owners, strict=True):
+            for (row, index), number in zip(run, numbers, strict=True):
+                for copy in range(row, row + times):
+                    shown[copy][index] = number
+    return shown
 
 
-def _origins(
-    prompt: Prompt | None,
-    ids: Sequence[int],
-    vocabulary: Vocabulary | None,
-    marks: Placeholders,
-    seen: Sequence[int] | None,
-) -> Iterator[str]:
-    """Who wrote each token: the token's bytes are followed through the rendered prompt.
-
-    One placeholder of the text became many ids, so repeats do not advance. Where bytes and text
-    part ways (a tokenizer that normalises), the rest is unknown rather than wrong.
-    """
-    if prompt is None or vocabulary is None:
-        yield from ("unknown" for _ in ids)
-        return
-    raw = prompt.text.encode("utf-8", "surrogatepass")
-    owners = _owners(prompt)
-    cursor, before, lost = 0, None, False
-    for place, token_id in enumerate(ids):
-        if seen is not None and not seen[place]:
-            yield "pad"
-            continue
-        piece = vocabulary.piece(token_id)[1]
-        if marks.kind(token_id) and token_id == before and not _at(raw, cursor, piece):
-            yield "template"
-            continue
-        before = token_id
-        lost = lost or piece is None or not _at(raw, cursor, piece)
-        if lost or piece is None:
-            yield "unknown"
-            continue
-        yield owners[cursor] if cursor < len(owners) else "unknown"
-        cursor += len(piece)
-
-
-def _at(raw: bytes, cursor: int, piece: bytes | None) -> bool:
-    return piece is not None and raw.startswith(piece, cursor)
-
-
-def _owners(prompt: Prompt) -> list[str]:
-    """Origin of each byte of the prompt's text."""
-    owners: list[str] = []
-    for segment in prompt.segments:
-        piece = prompt.text[segment.start : segment.end].encode("utf-8", "surrogatepass")
-        owners.extend([segment.origin] * len(piece))
-    return owners
+def _runs(
+    rows: Sequence[Sequence[int]], row: int, kind: str, marks: Placeholders
+) -> list[list[tuple[int, int]]]:
+    """Unbroken runs of the placeholders of a kind in a row, each as its places."""
+    runs: list[list[tuple[int, int]]] = []
+    is_open = False
+    for index, token_id in enumerate(rows[row]):
+        is_mark = marks.kind(token_id) == kind
+        if is_mark and not is_open:
+            runs.append([])
+        if is_mark:
+            runs[-1].append((row, index))
+        is_open = is_mark
+    return runs

@@ -1,63 +1,67 @@
-"""`verify_weights`: live values compared with the file by content, one tensor at a time.
+"""`verify_weights`: what a load has made, compared with its sources by content.
 
-Runs after the user's call, as stage `verify`. What went through a conversion or comes from no file
-is `not compared`; a cast is repeated on the source before comparing.
+Runs after the user's call, as stage `verify`; the comparison itself is in `comparing.py`. The
+verdicts go into the load's placements before these are written.
 """
 
 from __future__ import annotations
 
-import sys
+from collections import Counter
+from collections.abc import Mapping
 from typing import Any
 
-from tracer.instrument.placements import named_tensors
+from tracer.instrument.comparing import compare
 from tracer.instrument.reads import Load
+from tracer.instrument.sources import Sources
+from tracer.instrument.verdicts import NOT_COMPARED, Verdict
 
 
 def verify(load: Load, model: Any) -> None:
-    """Fill in `verified`, `new_infinities` and `new_zeros` of the load's placements."""
-    tensors = {each.name: each.tensor for each in named_tensors(model)}
+    """Fill in what the load's placements say of their values."""
     state = load.state
     span = state.open("spans", "verify", "weights compared with their sources")
-    verdicts = {"equal": 0, "different": 0, "not compared": 0}
-    for row in load.placement_rows:
+    # What the comparison asks of the library is no part of a load round this one.
+    outer, state.load = state.load, None
+    verdicts: dict[str, Verdict] = {}
+    status = "interrupted"
+    try:
         with state.recorder.guard("verify_weights"):
-            _verify_row(load, row, tensors)
-        verdicts[row["verified"]] += 1
-    state.close(span, summary=verdicts)
+            verdicts = {each.param: each for each in _verdicts(load, model)}
+        status = "ok" if verdicts else "error"
+    finally:
+        state.load = outer
+        for row in load.placement_rows:
+            _fill(row, verdicts.get(row["param"]), row["param"] in load.mismatched)
+        state.close(span, status, summary=_summary(load.placement_rows))
 
 
-def _verify_row(load: Load, row: dict[str, Any], tensors: dict[str, Any]) -> None:
-    live = tensors[row["param"]]
-    if row["origin"] == "tied":
-        source = tensors[row["sources"][0]]
-        row["verified"] = "equal" if live.data_ptr() == source.data_ptr() else "different"
-    elif row["origin"] == "checkpoint" and live.device.type != "meta":
-        stored = _stored(load, row["sources"][0])
-        if stored is not None:
-            _compare(row, stored, live)
+def _verdicts(load: Load, model: Any) -> list[Verdict]:
+    given: Mapping[str, Any] | None = load.arguments.get("state_dict")
+    gguf = load.arguments.get("gguf_file")
+    files = dict.fromkeys([str(gguf)] if gguf else [*load.headers, *load.files])
+    renamings = None
+    if load.shards is not None:
+        renamings = {key: plan.param for key, plan in load.plans.items()}
+    with Sources(() if given is not None else files, given, is_lenient=True) as sources:
+        return compare(model, sources, renamings)
 
 
-def _stored(load: Load, key: str) -> Any:
-    path = load.file_of.get(key)
-    if path is None or not path.endswith(".safetensors"):
-        return None
-    from safetensors import safe_open
-
-    with safe_open(path, framework="pt") as file:
-        return file.get_tensor(key)
-
-
-def _compare(row: dict[str, Any], stored: Any, live: Any) -> None:
-    torch = sys.modules["torch"]
-    expected = stored.to(live.dtype)
-    own = live.detach().to("cpu")
-    same = own.shape == expected.shape and torch.equal(_bits(own), _bits(expected))
-    row["verified"] = "equal" if same else "different"
-    if expected.is_floating_point() and expected.dtype != stored.dtype:
-        row["new_infinities"] = int((torch.isinf(expected) & ~torch.isinf(stored)).sum())
-        row["new_zeros"] = int(((expected == 0) & (stored != 0)).sum())
+def _fill(row: dict[str, Any], verdict: Verdict | None, is_mismatched: bool) -> None:
+    if verdict is None:
+        row["verified_because"] = "the comparison did not come to its end"
+    elif is_mismatched:
+        row["verified_because"] = f"left out of the load: {verdict.because}"
+    else:
+        row["verified"] = verdict.verdict
+        row["verified_because"] = verdict.because
+        row["new_infinities"] = verdict.new_infinities
+        row["new_zeros"] = verdict.new_zeros
 
 
-def _bits(tensor: Any) -> Any:
-    """The raw bytes: NaN equals itself, and -0.0 differs from 0.0."""
-    return tensor.contiguous().reshape(-1).view(sys.modules["torch"].uint8)
+def _summary(rows: list[dict[str, Any]]) -> dict[str, Any]:
+    verdicts = Counter(row["verified"] for row in rows)
+    left = (row for row in rows if row["verified"] == NOT_COMPARED)
+    return {
+        **{name: verdicts[name] for name in ("equal", "different", NOT_COMPARED)},
+        "because": Counter(row["verified_because"] for row in left),
+    }

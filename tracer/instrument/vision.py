@@ -7,13 +7,17 @@ positions itself, they are met on the same way.
 
 from __future__ import annotations
 
+import sys
 import threading
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from tracer.instrument.hooks import InertInCopies
 from tracer.instrument.installer import tracing_test
 from tracer.recorder import Recorder
 from tracer.spans import ACTIVE
+
+if TYPE_CHECKING:
+    from tracer.instrument.run import Run
 
 _MAIN_INPUT: Final = "main_input_name"
 
@@ -54,7 +58,7 @@ def watch(recorder: Recorder, model: Any, handles: list[Any]) -> None:
         if not run.features or embeddings is None:
             return
         with state.own_work("comparison of embeddings"), recorder.guard("images"):
-            run.compare_embeddings(embeddings)
+            _compare(run, embeddings)
 
     for eye in eyes:
         handles.append(eye.register_forward_hook(InertInCopies(seen), with_kwargs=True))
@@ -62,6 +66,36 @@ def watch(recorder: Recorder, model: Any, handles: list[Any]) -> None:
         # The first of them that is given embeddings compares; the features are gone after that.
         if not any(part is eye for eye in eyes):
             handles.append(part.register_forward_pre_hook(InertInCopies(merged), with_kwargs=True))
+
+
+def _compare(run: Run, embeddings: Any) -> None:
+    """Note of each placeholder of the prompt whether the row of its embedding is a feature's.
+
+    Features come in the order of the placeholders. Where generate() repeats rows, they may have
+    been made once for all copies of a row.
+    """
+    torch = sys.modules["torch"]
+    features, run.features = torch.cat(run.features), []
+    marks = run.placeholders()
+    places = [
+        [row * len(ids) + place for place, token_id in enumerate(ids) if marks.kind(token_id)]
+        for row, ids in enumerate(run.prompt)
+    ]
+    wanted = [place for row in places for place in row]
+    flat = embeddings.detach().reshape(-1, embeddings.shape[-1])
+    times, rest = divmod(len(wanted), len(features))
+    if not wanted or rest or not times or len(flat) <= max(wanted):
+        return
+    if times > 1:
+        features = torch.cat(_repeated(features, [len(row) for row in places[::times]], times))
+    index = torch.tensor(wanted, device=flat.device)
+    equal = (flat[index] == features.to(flat.device, flat.dtype)).all(-1)
+    run.replaced = [bool(one) for one in equal.tolist()]
+
+
+def _repeated(features: Any, counts: list[int], times: int) -> list[Any]:
+    """Features of each row, as often in succession as the row stands in the batch."""
+    return [own for each in features.split(counts) for own in [each] * times]
 
 
 def _sees(module: Any) -> bool:

@@ -8,7 +8,11 @@ from __future__ import annotations
 
 import codecs
 import re
+from collections.abc import Sequence
 from typing import Any, Final
+
+_CONTEXT: Final = 8
+"""Ids of a prompt that the decoder is led along before an answer, so that it knows neighbours."""
 
 _BYTE_PIECE: Final = re.compile(r"<0x([0-9A-Fa-f]{2})>")
 
@@ -33,7 +37,8 @@ class Vocabulary:
         added = getattr(tokenizer, "added_tokens_decoder", {})
         self._special |= {number for number, token in added.items() if token.special}
         self._added = set(added)
-        self._style = _style(tokenizer)
+        self._backend: Any = getattr(tokenizer, "backend_tokenizer", None)
+        self._style = _style(self._backend)
         self._pieces: dict[int, tuple[str | None, bytes | None]] = {}
         self._texts: dict[int, str | None] = {}
 
@@ -66,6 +71,24 @@ class Vocabulary:
             return vocab, text.encode()
         return vocab, None
 
+    def stream(self) -> Any:
+        """A decoder that goes along a sequence; None where bytes are enough, or nothing decodes."""
+        if self._style in ("byte-level", "unknown"):
+            return None
+        from tokenizers.decoders import DecodeStream  # the user's tokenizer has imported it
+
+        return DecodeStream(skip_special_tokens=False)
+
+    def step(self, stream: Any, token_id: int) -> str:
+        """Text that a decoder can give after one more id."""
+        text: str | None = stream.step(self._backend, token_id)
+        return text or ""
+
+    def whole(self, ids: Sequence[int]) -> str:
+        """The text of a sequence, special ids included and nothing cleaned up."""
+        text: str = self._backend.decode(list(ids), skip_special_tokens=False)
+        return text
+
     def text(self, token_id: int) -> str | None:
         """What the id alone reads as; partial characters as the replacement sign."""
         if token_id not in self._texts:
@@ -79,8 +102,7 @@ class Vocabulary:
         return self._texts[token_id]
 
 
-def _style(tokenizer: Any) -> str:
-    backend = getattr(tokenizer, "backend_tokenizer", None)
+def _style(backend: Any) -> str:
     if backend is None:
         return "unknown"
     # The decoder alone: writing out a whole vocabulary of 150,000 takes a noticeable time.
@@ -98,19 +120,44 @@ def _style(tokenizer: Any) -> str:
 
 
 class TextAssembler:
-    """Text of a sequence, token by token; a character appears on the token that completes it."""
+    """Text of a sequence, token by token; a character appears on the token that completes it.
 
-    def __init__(self, vocabulary: Vocabulary) -> None:
+    Of a byte-level tokenizer the bytes are joined. The others' decoders look at the neighbours of a
+    piece (a space before a word, none at the beginning): there the tokenizer's own decoder goes
+    along, so that the texts join to what it decodes.
+    """
+
+    def __init__(self, vocabulary: Vocabulary, after: Sequence[int] = ()) -> None:
         self._vocabulary = vocabulary
         self._decoder = codecs.getincrementaldecoder("utf-8")("replace")
+        self._stream = vocabulary.stream()
+        self._ids: list[int] = []
+        self._done = ""
+        for token_id in after[-_CONTEXT:] if self._stream is not None else ():
+            self.add(token_id)
 
     def add(self, token_id: int) -> str | None:
         """Text that becomes complete with this token; None where its bytes are unknown."""
+        if self._stream is not None:
+            self._ids.append(token_id)
+            text = self._vocabulary.step(self._stream, token_id)
+            self._done += text
+            return text
         _, raw = self._vocabulary.piece(token_id)
         if raw is None:
             return self._vocabulary.text(token_id)
         return self._decoder.decode(raw)
 
+    def fork(self) -> TextAssembler:
+        """Another one that has read the same so far."""
+        other = TextAssembler(self._vocabulary)
+        other._decoder.setstate(self._decoder.getstate())
+        return other
+
     def finish(self) -> str:
         """What is left of a character that no further token completes: the replacement sign."""
-        return self._decoder.decode(b"", final=True)
+        if self._stream is None:
+            return self._decoder.decode(b"", final=True)
+        whole = self._vocabulary.whole(self._ids)
+        rest, self._done = whole[len(self._done) :], whole
+        return rest

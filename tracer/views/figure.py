@@ -17,11 +17,12 @@ from matplotlib.artist import Artist
 from matplotlib.axes import Axes
 from matplotlib.axis import Axis
 from matplotlib.backends.backend_agg import FigureCanvasAgg
-from matplotlib.figure import Figure
+from matplotlib.colors import LinearSegmentedColormap
+from matplotlib.figure import Figure, FigureBase
 from matplotlib.ticker import FuncFormatter, MaxNLocator
 
 from tracer.views import labels
-from tracer.views.fonts import drawable, families
+from tracer.views.fonts import drawable, families, lacks_font, text_inches
 from tracer.views.png import palette_png
 
 INK: Final = "#1f2933"
@@ -33,9 +34,18 @@ SKY: Final = "#7cc1ec"
 YELLOW: Final = "#f5dd6b"
 COLOURS: Final = (BLUE, ORANGE, SKY, YELLOW)
 
+RAMP: Final = LinearSegmentedColormap.from_list("ramp", ["#eaf3fa", SKY, BLUE, "#00243f"])
+"""From little to much in one hue, ever darker."""
+FONT_HINT: Final = (
+    "This machine has no font for the characters written as \\u....: install Noto Sans CJK "
+    "(fonts-noto-cjk on Debian and Ubuntu), then restart Python."
+)
+
 _SHOWN_DOTS: Final = 100  # an inch, on a page
 _DRAWN_DOTS: Final = 150  # more of them, so that a fine screen shows no blur
 _LONGEST_NAME: Final = 24
+_TITLE_POINTS: Final = 11
+_UNITS: Final = "ns|µs|ms|s|min|h|B|kB|MB|GB|TB"
 
 
 class Chart(Figure):
@@ -53,18 +63,19 @@ class Chart(Figure):
 
     def tell(self, what: str, finding: str) -> None:
         """Put the finding over the chart, and with what is drawn into the alt text."""
+        note_fonts(self, finding)
         finding = drawable(finding)
         self.alt_text = f"{what}: {finding}."
         self.suptitle(
-            finding, x=0.01, ha="left", fontsize=11, color=INK,
-            fontfamily=families(), parse_math=False,
+            wrapped(finding, self.get_figwidth() - 0.3, _TITLE_POINTS), x=0.01, ha="left",
+            fontsize=_TITLE_POINTS, color=INK, fontfamily=families(), parse_math=False,
         )  # fmt: skip
 
     def png(self) -> bytes:
         """The chart as PNG."""
         canvas: Any = FigureCanvasAgg(self)
         canvas.draw()
-        return palette_png(np.asarray(canvas.buffer_rgba()))
+        return palette_png(np.asarray(canvas.buffer_rgba()), self.alt_text)
 
     def _repr_mimebundle_(self, **_: Any) -> tuple[dict[str, str], dict[str, Any]]:
         content = base64.b64encode(self.png()).decode("ascii")
@@ -72,11 +83,28 @@ class Chart(Figure):
         return {"image/png": content, "text/plain": self.alt_text}, {"image/png": shown}
 
 
-def empty_chart(what: str) -> Chart:
-    """A chart that says that there was nothing to draw."""
-    chart = Chart(8, 0.8)
-    chart.tell(what, "nothing was recorded")
+def empty_chart(what: str, needs: str = "") -> Chart:
+    """A chart that says in one sentence that there was nothing to draw, and what it takes."""
+    chart = Chart(9, 0.6)
+    chart.tell(what, f"nothing was recorded{f'; this needs {needs}' if needs else ''}")
     return chart
+
+
+def describe(figure: Figure, text: str) -> Figure:
+    """Give a figure, a chart or any other, the one sentence that stands in for it."""
+    figure.alt_text = text  # type: ignore[attr-defined]
+    return figure
+
+
+def alt_text(figure: Figure) -> str:
+    """The sentence that stands in for a figure; empty where none was given."""
+    return str(getattr(figure, "alt_text", ""))
+
+
+def note_fonts(figure: FigureBase | None, *texts: str) -> None:
+    """Say once, below the figure, why some of its words are escapes: a font is missing."""
+    if figure is not None and any(map(lacks_font, texts)) and not figure.get_supxlabel():
+        figure.supxlabel(FONT_HINT, x=0.01, ha="left", fontsize=7, color=INK)
 
 
 def quiet(axes: Axes) -> None:
@@ -99,28 +127,46 @@ def sizes(axis: Axis, ticks: int = 6) -> None:
 
 def whole_numbers(axis: Axis) -> None:
     """Ticks at whole numbers only: steps, tokens."""
-    axis.set_major_locator(MaxNLocator(nbins=8, integer=True))
+    axis.set_major_locator(MaxNLocator(nbins=8, integer=True, min_n_ticks=1))
 
 
 def _human(axis: Axis, label: Callable[[Any], str], ticks: int) -> None:
     def write(value: float, _: int | None) -> str:
         # At round places the zeros behind the point say nothing: 5 s, not 5.00 s.
-        return re.sub(r"\.0+(?= )", "", label(value)) if value else "0"
+        return re.sub(r"(\.\d*?)0+(?= )", _without_point, label(value)) if value else "0"
 
     axis.set_major_locator(MaxNLocator(nbins=ticks))
     axis.set_major_formatter(FuncFormatter(write))
     axis.grid(True, color=FAINT, linewidth=0.6)
 
 
+def _without_point(fraction: re.Match[str]) -> str:
+    return "" if fraction[1] == "." else fraction[1]
+
+
 def names(axis: Axis, places: Sequence[float], texts: Sequence[str], **style: Any) -> None:
     """Put a stranger's words at an axis: any language, no formulas, cut when long."""
     shown = [cut(drawable(text)) for text in texts]
+    note_fonts(axis.figure, *texts)
     axis.set_ticks(list(places), shown, fontfamily=families(), parse_math=False, **style)
 
 
 def cut(text: str, longest: int = _LONGEST_NAME) -> str:
     """At most so many characters, the last one an ellipsis where some are left out."""
     return text if len(text) <= longest else text[: longest - 1] + "…"
+
+
+def wrapped(text: str, inches: float, points: float) -> str:
+    """Text broken between words where a line would be wider than that."""
+    lines = [""]
+    # A number and its unit stay together.
+    for word in re.split(rf"(?<!\d) | (?!(?:{_UNITS})\b|%)", text):
+        longer = f"{lines[-1]} {word}" if lines[-1] else word
+        if text_inches(longer, points) <= inches or not lines[-1]:
+            lines[-1] = longer
+        else:
+            lines.append(word)
+    return "\n".join(lines)
 
 
 def legend(axes: Axes, handles: Sequence[Artist] | None = None) -> None:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import contextlib
 import functools
+import unicodedata
 from typing import Any, Final
 
 from matplotlib import font_manager
@@ -15,6 +16,10 @@ from matplotlib import font_manager
 from tracer.export.text import visible_text
 
 _LATIN: Final = "DejaVu Sans"  # comes with matplotlib
+_FIRST_IDEOGRAPH: Final = "\u2e80"  # CJK radicals; Hangul and kana lie above too
+_LEFT_TO_RIGHT: Final = "\u200e"  # a mark that is not seen
+_DOTS: Final = 144
+_UNITS: Final = 64  # of a font's measures to a dot
 # Families with Chinese, by system; the first that is installed is taken.
 _CHINESE: Final = (
     "Noto Sans CJK SC",
@@ -65,7 +70,10 @@ def drawable(text: str) -> str:
     if inner != text:
         left = len(text) - len(text.lstrip(" ")) if inner else len(text)
         text = "␣" * left + inner + "␣" * (len(text) - left - len(inner))
-    return "".join(one if _has_glyph(one) else _escape(one) for one in text)
+    shown = "".join(one if _has_glyph(one) else _escape(one) for one in text)
+    # Hebrew or Arabic would turn round what stands beside it in a line: marks keep it in place.
+    is_leftward = any(unicodedata.bidirectional(one) in {"R", "AL"} for one in shown)
+    return f"{_LEFT_TO_RIGHT}{shown}{_LEFT_TO_RIGHT}" if is_leftward else shown
 
 
 def _escape(character: str) -> str:
@@ -77,6 +85,28 @@ def _has_glyph(character: str) -> bool:
     return any(font.get_char_index(ord(character)) for font in _fonts())
 
 
+def lacks_font(text: str) -> bool:
+    """Whether the text holds Chinese, Japanese or Korean, and no font of this machine has such."""
+    return len(families()) == 1 and any(
+        one >= _FIRST_IDEOGRAPH and unicodedata.category(one) == "Lo" for one in text
+    )
+
+
+@functools.lru_cache(maxsize=4096)
+def text_inches(text: str, points: float) -> float:
+    """How wide a text of that size is drawn; for texts that `drawable` has been through."""
+    font: Any = font_manager.get_font(_paths())
+    font.set_size(points, _DOTS)
+    font.set_text(text, 0.0)
+    width: float = font.get_width_height()[0] / _UNITS / _DOTS
+    return width
+
+
+@functools.cache
+def _paths() -> list[str]:
+    return [font_manager.findfont(name) for name in families()]
+
+
 @functools.cache
 def _fonts() -> list[Any]:
-    return [font_manager.get_font(font_manager.findfont(name)) for name in families()]
+    return [font_manager.get_font(path) for path in _paths()]

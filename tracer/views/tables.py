@@ -1,30 +1,45 @@
 """Frames as tables for people: human units, few rows, bounded cells. Nothing is printed here.
 
-`text_table` is for terminals, `styled` for notebooks. A column's unit is the end of its name, as
-the schema has it; what the schema says of a column becomes the tooltip of its head.
+`text_table` is for terminals, `styled` for notebooks, `excerpt` for a table of a trace, of which it
+reads no more than it shows. Each column says whether its values were measured, derived or
+estimated, and on hover what they mean: the schema knows. Colours are variables of JupyterLab's
+theme, light or dark, with the system's own colours behind them for other pages.
 """
 
 from __future__ import annotations
 
 import html
+import shutil
 import unicodedata
-from collections.abc import Callable, Sequence
-from typing import Any, Final
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Final
 
 import pandas as pd
 
-from tracer.export.text import visible_text
+from tracer.conditions import Where
+from tracer.recovery import ParquetContent
 from tracer.schema import TABLES, Column
-from tracer.views import labels
+from tracer.trace import Trace
+from tracer.views.cells import bounded, cells, title
+from tracer.views.labels import plural
 
 _MOST_ROWS: Final = 200
 _WIDEST_TEXT: Final = 48
 _WIDEST_HTML: Final = 160  # there a long cell takes several lines
+_LONG_CELL: Final = 40
 _LONGEST_TOOLTIP: Final = 600
-# Whole numbers that count something large; the others are ids, indices and positions.
-_AMOUNTS: Final = frozenset({"parameters", "values", "patches", "rows", "events"})
+_NARROWEST_SCREEN: Final = 100
 _NO_ROWS: Final = "(no rows)"
+_COMPUTED: Final = "derived"  # from recorded values, by whoever made the frame
+_IN_MEMORY: Final = "memory"  # what a content without a file on disk calls its place
+
 _BOX: Final = "overflow:auto;max-height:75em"  # some thirty rows, then it scrolls
+_HEAD: Final = "position:sticky;top:0;background:var(--jp-layout-color0,Canvas)"
+_CELL: Final = "white-space:pre-wrap;overflow-wrap:anywhere;max-width:40em"
+_FAINT: Final = "font-weight:normal;color:var(--jp-ui-font-color2,GrayText)"
+# Not measured: it shall be seen before the number is believed.
+_ESTIMATED: Final = "font-weight:normal;font-style:italic;color:var(--jp-warn-color0,#b35900)"
 
 
 class StyledTable:
@@ -34,156 +49,142 @@ class StyledTable:
         frame: What was given, whole and unchanged.
     """
 
-    def __init__(self, frame: pd.DataFrame, most: int = _MOST_ROWS) -> None:
+    def __init__(
+        self,
+        frame: pd.DataFrame,
+        most: int = _MOST_ROWS,
+        source: Path | str | None = None,
+        total: int | None = None,
+    ) -> None:
         self.frame = frame
         self._most = most
+        self._source = source
+        self._total = len(frame) if total is None else total
 
     def _repr_html_(self) -> str:
-        return _html(self.frame, self._most)
+        return _html(self.frame, self._most, self._source, self._total)
 
     def __repr__(self) -> str:
-        return text_table(self.frame, self._most)
+        width = max(_NARROWEST_SCREEN, shutil.get_terminal_size().columns)
+        return _text(self.frame, self._most, self._source, self._total, width, provenance=True)
 
 
-def styled(frame: pd.DataFrame, most: int = _MOST_ROWS) -> StyledTable:
+def styled(
+    frame: pd.DataFrame, most: int = _MOST_ROWS, source: Path | str | None = None
+) -> StyledTable:
     """A frame as a table for a notebook: units, few rows, bounded and escaped cells.
 
     Args:
         frame: Any frame with columns named as the schema does.
         most: Rows shown; a last line says how many there are when some are left out.
+        source: Where all of them are, a file or an expression, for that line.
 
     Returns:
-        What a notebook shows as HTML and anything else as text. A column's head tells on hover
-        what it means and whether it was measured, derived or estimated.
+        What a notebook shows as HTML and anything else as text. Below a column's head stands
+        whether it was measured, derived or estimated; on hover it tells what it means.
     """
-    return StyledTable(frame, most)
+    return StyledTable(frame, most, source)
 
 
-def text_table(frame: pd.DataFrame, most: int = _MOST_ROWS) -> str:
+def excerpt(
+    trace: Trace,
+    table: str,
+    columns: Sequence[str] | None = None,
+    where: Where = None,
+    most: int = _MOST_ROWS,
+) -> StyledTable:
+    """The first rows of a table of a trace, of which no others are read: millions cost nothing.
+
+    Args:
+        trace: The trace.
+        table: Name of a schema table.
+        columns: Names in the order wanted; all without.
+        where: `(column, operator, value)` tuples that must all hold, or an Arrow expression.
+        most: Rows shown; a last line says how many there are and in which file.
+
+    Raises:
+        UnknownNameError: There is no such table or column.
+    """
+    frame = trace.read(table, columns, where, most)
+    if where is None:
+        total = trace.rows(table)
+    else:
+        total = trace.arrow(table, [TABLES[table].columns[0].name], where).num_rows
+    return StyledTable(frame, most, _place(trace, table), total)
+
+
+def _place(trace: Trace, table: str) -> str:
+    """The file of a table; of a trace in memory the expression that gives it."""
+    content = trace.store.contents.get(table)
+    if isinstance(content, ParquetContent) and content.file != _IN_MEMORY:
+        return content.file
+    return f'trace["{table}"]'
+
+
+def text_table(
+    frame: pd.DataFrame,
+    most: int = _MOST_ROWS,
+    source: Path | str | None = None,
+    *,
+    provenance: bool = False,
+) -> str:
     """A frame as aligned text; bytes, durations and shapes in human units by their names' ends.
 
     Args:
         frame: Any frame with columns named as the schema does.
         most: Rows shown; a last line says how many there are when some are left out.
+        source: Where all of them are, for that line.
+        provenance: Whether a last line says which columns were not measured.
     """
+    return _text(frame, most, source, len(frame), None, provenance=provenance)
+
+
+def _text(
+    frame: pd.DataFrame,
+    most: int,
+    source: Path | str | None,
+    total: int,
+    width: int | None,
+    *,
+    provenance: bool,
+) -> str:
     if frame.empty:
         return f"  {_NO_ROWS}"
-    rows = [[_title(name) for name in frame.columns], *_cells(frame.head(most), _WIDEST_TEXT)]
-    lines = _aligned(rows, [_is_number(frame, place) for place in range(frame.shape[1])])
-    return "\n".join([*lines, *_left_out(frame, most)])
-
-
-def _html(frame: pd.DataFrame, most: int) -> str:
-    if frame.empty:
-        return f"<p>{_NO_ROWS}</p>"
-    sides = ["right" if _is_number(frame, place) else "left" for place in range(frame.shape[1])]
-    head = "".join(
-        f'<th style="text-align:{side}" title="{_tooltip(frame, name)}">'
-        f"{html.escape(_title(name))}</th>"
-        for name, side in zip(frame.columns, sides, strict=True)
-    )
-    body = "".join(
-        f"<tr>{''.join(map(_html_cell, row, sides))}</tr>"
-        for row in _cells(frame.head(most), _WIDEST_HTML)
-    )
-    after = "".join(f"<p>{line.strip()}</p>" for line in _left_out(frame, most))
-    table = f"<table><thead><tr>{head}</tr></thead><tbody>{body}</tbody></table>"
-    return f'<div style="{_BOX}">{table}{after}</div>'
-
-
-def _html_cell(text: str, side: str) -> str:
-    # Colours and padding are the theme's; a notebook would set all cells to the right.
-    return f'<td style="text-align:{side}">{html.escape(text)}</td>'
-
-
-def _tooltip(frame: pd.DataFrame, name: object) -> str:
-    """What the schema says of a column; of a name in many tables, the table most like the frame."""
-    shown = set(frame.columns)
-    likely = sorted(TABLES.values(), key=lambda table: -len(shown & set(table.column_names)))
-    meant = [column for table in likely for column in table.columns if column.name == name]
-    if not meant:
-        return html.escape(f"{name}: computed for this table"[:_LONGEST_TOOLTIP])
-    return html.escape(_sentence(meant[0]))
-
-
-def _sentence(column: Column) -> str:
-    unit = f", in {column.unit}" if column.unit else ""
-    return f"{column.name}: {column.meaning} ({column.provenance}{unit})"
-
-
-def _cells(frame: pd.DataFrame, widest: int) -> list[list[str]]:
-    columns = [
-        [_bounded(_cell(str(name), value), widest) for value in frame.iloc[:, place]]
-        for place, name in enumerate(frame.columns)
-    ]
-    return [list(row) for row in zip(*columns, strict=True)]
-
-
-def _left_out(frame: pd.DataFrame, most: int) -> list[str]:
-    shown = min(most, len(frame))
-    return [] if shown == len(frame) else [f"  {shown:,} of {len(frame):,} rows"]
-
-
-def _title(name: object) -> str:
-    title = str(name)
-    for ending in ("_ns", "_bytes"):
-        title = title.removesuffix(ending)
-    return _bounded(visible_text(title.replace("_", " ")), _WIDEST_TEXT)
-
-
-def _is_number(frame: pd.DataFrame, place: int) -> bool:
-    column = frame.iloc[:, place]
-    is_plain = pd.api.types.is_numeric_dtype(column) and not pd.api.types.is_bool_dtype(column)
-    return is_plain or str(frame.columns[place]).endswith(("_ns", "_bytes"))
-
-
-def _cell(name: str, value: Any) -> str:
-    # A token's spaces and line feeds are part of it: quotes show where it begins and ends.
-    is_text = name in {"text", "vocab"} and isinstance(value, str)
-    text = repr(value) if is_text else _label(name)(value)
-    # One row is one line; what would move the cursor is written out.
-    return visible_text(text).replace("\n", "\\n").replace("\t", "\\t")
-
-
-def _label(name: str) -> Callable[[Any], str]:
-    if name.endswith("_ns"):
-        return labels.duration_label
-    if name.endswith("_bytes"):
-        return labels.bytes_label
-    if name.endswith("shape"):
-        return labels.shape_label
-    return _amount if name in _AMOUNTS else _plain
-
-
-def _amount(value: Any) -> str:
-    return labels.count_label(value) if pd.api.types.is_integer(value) else _plain(value)
-
-
-def _plain(value: Any) -> str:
-    if labels.is_missing(value):
-        return labels.MISSING
-    if pd.api.types.is_bool(value):
-        return "yes" if value else "no"
-    if pd.api.types.is_integer(value):
-        return str(value)
-    return f"{value:.4g}" if pd.api.types.is_float(value) else str(value)
-
-
-def _bounded(text: str, widest: int) -> str:
-    return text if len(text) <= widest else text[: widest - 1] + "…"
-
-
-def _aligned(rows: Sequence[Sequence[str]], is_right: Sequence[bool]) -> list[str]:
-    """Rows in columns, by the width that a terminal gives each character."""
+    heads = [title(name, _WIDEST_TEXT) for name in frame.columns]
+    rows = [heads, *cells(frame.head(most), _WIDEST_TEXT)]
     widths = [max(map(_width, column)) for column in zip(*rows, strict=True)]
-    lines = []
-    for row in rows:
-        cells = []
-        for text, width, right in zip(row, widths, is_right, strict=True):
-            gap = " " * (width - _width(text))
-            cells.append(gap + text if right else text + gap)
-        lines.append(f"  {'  '.join(cells)}".rstrip())
-    return lines
+    fitting = _fitting(widths, width)
+    is_right = [_is_number(frame, place) for place in range(fitting)]
+    lines = [_line(row, widths, is_right) for row in rows]
+    if fitting < len(heads):
+        lines.append(f"  {fitting} of {plural(len(heads), 'column')}")
+    if provenance:
+        lines += _provenance_line(frame.iloc[:, :fitting])
+    return "\n".join(
+        [*lines, *(f"  {line}" for line in _left_out(min(most, len(frame)), total, source))]
+    )
+
+
+def _fitting(widths: Sequence[int], width: int | None) -> int:
+    """How many columns from the left a screen has room for; at least one."""
+    if width is None:
+        return len(widths)
+    used, count = 2, 0
+    for one in widths:
+        used += one + 2
+        if used > width + 2:
+            break
+        count += 1
+    return max(1, count)
+
+
+def _line(row: Sequence[str], widths: Sequence[int], is_right: Sequence[bool]) -> str:
+    """Cells in columns, by the width that a terminal gives each character."""
+    texts = []
+    for text, width, right in zip(row, widths, is_right, strict=False):
+        gap = " " * (width - _width(text))
+        texts.append(gap + text if right else text + gap)
+    return f"  {'  '.join(texts)}".rstrip()
 
 
 def _width(text: str) -> int:
@@ -192,3 +193,80 @@ def _width(text: str) -> int:
         0 if unicodedata.combining(one) else 2 if unicodedata.east_asian_width(one) in "WF" else 1
         for one in text
     )
+
+
+def _provenance_line(frame: pd.DataFrame) -> list[str]:
+    kinds: dict[str, list[str]] = {}
+    for name in frame.columns:
+        kinds.setdefault(_provenance(frame, name), []).append(title(name, _WIDEST_TEXT))
+    named = [
+        f"{kind}: {', '.join(kinds[kind])}" for kind in ("derived", "estimated") if kind in kinds
+    ]
+    rest = "the others measured" if "measured" in kinds and named else "all measured"
+    return [f"  {'; '.join([*named, rest] if 'measured' in kinds else named)}"]
+
+
+def _html(frame: pd.DataFrame, most: int, source: Path | str | None, total: int) -> str:
+    if frame.empty:
+        return f"<p>{_NO_ROWS}</p>"
+    sides = ["right" if _is_number(frame, place) else "left" for place in range(frame.shape[1])]
+    head = "".join(map(lambda name, side: _html_head(frame, name, side), frame.columns, sides))
+    body = "".join(
+        f"<tr>{''.join(map(_html_cell, row, sides))}</tr>"
+        for row in cells(frame.head(most), _WIDEST_HTML)
+    )
+    left_out = _left_out(min(most, len(frame)), total, source)
+    after = "".join(f"<p>{html.escape(line)}</p>" for line in left_out)
+    table = f"<table><thead><tr>{head}</tr></thead><tbody>{body}</tbody></table>"
+    return f'<div style="{_BOX}">{table}</div>{after}'
+
+
+def _html_head(frame: pd.DataFrame, name: object, side: str) -> str:
+    kind = _provenance(frame, name)
+    style = _ESTIMATED if kind == "estimated" else _FAINT
+    return (
+        f'<th style="text-align:{side};{_HEAD}" title="{_tooltip(frame, name)}">'
+        f"{html.escape(title(name, _WIDEST_TEXT))}"
+        f'<br><small style="{style}">{kind}</small></th>'
+    )
+
+
+def _html_cell(text: str, side: str) -> str:
+    # Colours and padding are the theme's; a notebook would set all cells to the right. What only
+    # few cells need stands in these alone: notebooks keep every byte of every table.
+    needs = f";{_CELL}" if len(text) > _LONG_CELL or "  " in text else ""
+    return f'<td style="text-align:{side}{needs}">{html.escape(text)}</td>'
+
+
+def _column(frame: pd.DataFrame, name: object) -> Column | None:
+    """What the schema says of a column; of a name in many tables, the table most like the frame."""
+    shown = set(frame.columns)
+    likely = sorted(TABLES.values(), key=lambda table: -len(shown & set(table.column_names)))
+    meant = [column for table in likely for column in table.columns if column.name == name]
+    return meant[0] if meant else None
+
+
+def _provenance(frame: pd.DataFrame, name: object) -> str:
+    column = _column(frame, name)
+    return _COMPUTED if column is None else column.provenance
+
+
+def _tooltip(frame: pd.DataFrame, name: object) -> str:
+    column = _column(frame, name)
+    if column is None:
+        return html.escape(bounded(f"{name}: computed for this table", _LONGEST_TOOLTIP))
+    unit = f", in {column.unit}" if column.unit else ""
+    return html.escape(f"{column.name}: {column.meaning} ({column.provenance}{unit})")
+
+
+def _left_out(shown: int, total: int, source: Path | str | None) -> list[str]:
+    if shown == total:
+        return []
+    where = "" if source is None else f", all in {source}"
+    return [f"{shown:,} of {total:,} rows{where}"]
+
+
+def _is_number(frame: pd.DataFrame, place: int) -> bool:
+    column = frame.iloc[:, place]
+    is_plain = pd.api.types.is_numeric_dtype(column) and not pd.api.types.is_bool_dtype(column)
+    return is_plain or str(frame.columns[place]).endswith(("_ns", "_bytes"))

@@ -59,7 +59,7 @@ def token_probabilities(answer: pd.DataFrame) -> Chart:
     what = "Probability and entropy of each token of the answer"
     tokens = answer[answer["row"] == answer["row"].min()].dropna(subset=["probability"])
     if tokens.empty:
-        return empty_chart(what)
+        return empty_chart(what, "chosen tokens with probabilities")
     shown = tokens.head(_TOKENS_A_LINE * _MOST_LINES)
     lines = -(-len(shown) // _TOKENS_A_LINE)
     chart = Chart(9, 0.5 + 2.6 * lines)
@@ -143,7 +143,7 @@ def step_times(steps: pd.DataFrame) -> Chart:
     is_first = parts["kind"].isin(["prefill", "chunk"]).fillna(False)
     prefill, decode = parts[is_first], parts[~is_first]
     if parts.empty:
-        return empty_chart(what)
+        return empty_chart(what, "a generate call with steps")
     chart = Chart(9, 3.6)
     above, below = chart.subplots(2, 1, height_ratios=[1, 4])
     _stack(above, [0], prefill[list(_STEP_PARTS)].sum().to_frame().T, 0.6, sideways=True)
@@ -194,7 +194,7 @@ def cache_growth(cache_layers: pd.DataFrame) -> Chart:
     """
     what = "Bytes of the KV cache after each step"
     if cache_layers.empty:
-        return empty_chart(what)
+        return empty_chart(what, "a generate call with a cache")
     layers = cache_layers.assign(
         band=cache_layers["class_name"].fillna("?") + ", " + cache_layers["part"].fillna("?")
     )

@@ -25,52 +25,101 @@ from tracer.views.figure import (
     quiet,
     sizes,
 )
+from tracer.views.fonts import drawable
 from tracer.views.labels import bytes_label, duration_label, plural, share_label
 
 _MOST_LANES: Final = 12
+_SHORTEST_NAME: Final = 4  # characters; a stage with room for fewer has none
 _GROUPS: Final = {"loading": BLUE, "inputs": SKY, "generating": ORANGE, "the lab itself": FAINT}
 
 
-def load_waterfall(tensor_loads: pd.DataFrame) -> Chart:
+def load_waterfall(tensor_loads: pd.DataFrame, stages: pd.DataFrame | None = None) -> Chart:
     """When each worker read which tensor: is the load waiting, and for what?
 
     Args:
         tensor_loads: The table, or its columns key, worker, size_bytes, start_ns, read_ns, cast_ns.
+        stages: Columns stage, start_ns, duration_ns, as `loads.load_stages` gives them: what the
+            loading thread was doing, as a lane of its own over the whole load.
 
     Returns:
         A lane a worker, with reads and casts (bars closer than a pixel run together), and below
         the bytes read so far. Of many workers the busiest have lanes.
     """
     what = "Reads of the checkpoint's tensors over time, by worker"
-    loads = tensor_loads.dropna(subset=["start_ns", "read_ns"]).fillna({"worker": "?"})
+    # Of a tensor that came whole only the cast is seen.
+    loads = tensor_loads.dropna(subset=["start_ns"]).fillna({"worker": "?"})
+    loads = loads[loads["read_ns"].notna() | loads["cast_ns"].notna()]
     if loads.empty:
         return empty_chart(what)
-    begin = loads["start_ns"].to_numpy(dtype=float)
-    begin -= begin.min()
-    read = begin + loads["read_ns"].to_numpy(dtype=float)
+    first = loads["start_ns"].min()
+    has_stages = stages is not None and not stages.empty
+    origin = min(first, stages["start_ns"].min()) if stages is not None and has_stages else first
+    begin = loads["start_ns"].to_numpy(dtype=float) - origin
+    read = begin + loads["read_ns"].fillna(0).to_numpy(dtype=float)
     done = read + loads["cast_ns"].fillna(0).to_numpy(dtype=float)
-    busy = loads.groupby("worker")["read_ns"].sum()
+    busy = loads.assign(busy=done - begin).groupby("worker")["busy"].sum()
     workers = sorted(busy.nlargest(_MOST_LANES).index)
-    chart = Chart(9, 1.9 + 0.34 * len(workers))
-    lanes, total = chart.subplots(2, 1, sharex=True, height_ratios=[0.4 + 0.34 * len(workers), 1])
+    rows = len(workers) + has_stages
+    chart = Chart(9, 1.9 + 0.34 * rows)
+    lanes, total = chart.subplots(2, 1, sharex=True, height_ratios=[0.4 + 0.34 * rows, 1])
+    end = done.max()
+    if stages is not None and has_stages:
+        end = max(end, _stage_lane(lanes, -1, stages, origin))
     for lane, worker in enumerate(workers):
         here = loads["worker"].eq(worker).to_numpy(dtype=bool)
-        _bars(lanes, lane, begin[here], read[here], done.max(), BLUE)
-        _bars(lanes, lane, read[here], done[here], done.max(), ORANGE)
+        parts = [(begin[here], read[here], BLUE), (read[here], done[here], ORANGE)]
+        # None is drawn too short to be seen, so what takes longer in all comes last, on top.
+        for starts, ends, colour in sorted(parts, key=lambda part: (part[1] - part[0]).sum()):
+            _bars(lanes, lane, starts, ends, end, colour)
     quiet(lanes)
     legend(lanes, [Patch(color=BLUE, label="read or map"), Patch(color=ORANGE, label="cast, copy")])
-    names(lanes.yaxis, range(len(workers)), workers)
-    lanes.set_ylim(len(workers) - 0.5, -0.5)
+    texts = ["stages", *workers] if has_stages else workers
+    names(lanes.yaxis, range(-has_stages, len(workers)), texts)
+    lanes.set_ylim(len(workers) - 0.5, -0.5 - has_stages)
     _bytes_so_far(total, done, loads["size_bytes"].fillna(0).to_numpy(dtype=float))
+    total.set_xlim(0, end * 1.01)
+    if has_stages:
+        total.set_xlabel("since the load began", fontsize=9, color=INK)
     rest = "" if len(busy) == len(workers) else f", the {len(workers)} busiest drawn"
-    slowest = loads.loc[(loads["read_ns"] + loads["cast_ns"].fillna(0)).idxmax()]
     chart.tell(
         what,
         f"{plural(len(loads), 'tensor')}, {bytes_label(loads['size_bytes'].sum())} in "
-        f"{duration_label(done.max())} by {plural(len(busy), 'worker')}{rest}; slowest "
-        f"{cut(slowest['key'], 40)}, {duration_label(slowest['read_ns'])} to read",
+        f"{duration_label(done.max() - begin.min())} by {plural(len(busy), 'worker')}{rest}"
+        f"{_slowest(loads, done - begin)}",
     )
     return chart
+
+
+def _slowest(loads: pd.DataFrame, times: Any) -> str:
+    place = int(times.argmax())
+    return f"; slowest {cut(loads['key'].iloc[place], 40)}, {duration_label(times[place])}"
+
+
+def stage_runs(stages: pd.DataFrame, origin: int) -> list[tuple[str, float, float]]:
+    """Stages as name, start and end in nanoseconds since `origin`; equal neighbours are one."""
+    known = stages.dropna(subset=["start_ns", "duration_ns"]).sort_values("start_ns")
+    ends = known["start_ns"] + known["duration_ns"]
+    runs: list[tuple[str, float, float]] = []
+    for stage, start, end in zip(known["stage"], known["start_ns"], ends, strict=True):
+        if runs and runs[-1][0] == stage:
+            runs[-1] = (stage, runs[-1][1], float(end - origin))
+        else:
+            runs.append((str(stage), float(start - origin), float(end - origin)))
+    return runs
+
+
+def _stage_lane(axes: Axes, lane: int, stages: pd.DataFrame, origin: int) -> float:
+    """Stages as blocks in two shades by turns, the wide ones named; gives where the last ends."""
+    runs = stage_runs(stages, origin)
+    last = runs[-1][2]
+    for number, (stage, start, end) in enumerate(runs):
+        shade = FAINT if number % 2 else SKY
+        axes.broken_barh([(start, end - start)], (lane - 0.35, 0.7), facecolors=shade)
+        room = int((end - start) / last * 105)
+        if room >= _SHORTEST_NAME:
+            axes.text((start + end) / 2, lane, cut(drawable(stage), room), ha="center",
+                      va="center", fontsize=8, color=INK, clip_on=True)  # fmt: skip
+    return last
 
 
 def _bars(axes: Axes, lane: int, starts: Any, ends: Any, span: float, colour: str) -> None:

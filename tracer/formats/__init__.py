@@ -1,0 +1,1 @@
+"""One checkpoint format a file, read without torch: names, dtypes, shapes and places, no weight."""

@@ -1,0 +1,101 @@
+"""Headers of safetensors files: eight bytes of length, JSON, then the tensors without a gap."""
+
+from __future__ import annotations
+
+import json
+import os
+from pathlib import Path
+from typing import Any, Final
+
+from tracer.errors import CheckpointError
+from tracer.formats import signature
+from tracer.formats.entries import Header, TensorEntry
+from tracer.formats.signature import LENGTH_BYTES
+
+# The format's own limit: safetensors refuses headers above 100 MB.
+_LARGEST_HEADER: Final = 100_000_000
+
+
+def read_header(path: str | os.PathLike[str]) -> Header:
+    """Read the header of a safetensors file.
+
+    Raises:
+        CheckpointError: the file can't be read, is empty, cut short, a Git LFS pointer, or no
+            safetensors file. Bytes after the last tensor are no error here.
+    """
+    file_path = Path(path)
+    start, file_bytes = signature.read_start(file_path)
+    length = int.from_bytes(start[:LENGTH_BYTES], "little")
+    _check_length(file_path, start, length, file_bytes)
+    try:
+        with file_path.open("rb") as file:
+            file.seek(LENGTH_BYTES)
+            raw = file.read(length)
+    except OSError as error:
+        raise signature.unreadable(file_path, error) from error
+    return _parse(file_path, raw, file_bytes)
+
+
+def _check_length(path: Path, start: bytes, length: int, file_bytes: int) -> None:
+    if file_bytes < LENGTH_BYTES:
+        raise CheckpointError(
+            f"{path.name} has {file_bytes} bytes, too few for the 8 that give the header's length",
+            kind="header_cut",
+            expected=LENGTH_BYTES,
+            found=file_bytes,
+        )
+    looks_like = signature.format_of(start)
+    if length > _LARGEST_HEADER:
+        raise CheckpointError(
+            f"{path.name} claims a header of {length} bytes, above the format's limit: "
+            f"it is no safetensors file but {signature.NAMES[looks_like]}",
+            kind="wrong_format",
+            expected="safetensors",
+            found=looks_like,
+        )
+    if LENGTH_BYTES + length > file_bytes:
+        raise CheckpointError(
+            f"{path.name} has {file_bytes} bytes, its header alone needs {LENGTH_BYTES + length}; "
+            "the download was cut short",
+            kind="header_cut",
+            expected=LENGTH_BYTES + length,
+            found=file_bytes,
+        )
+
+
+def _parse(path: Path, raw: bytes, file_bytes: int) -> Header:
+    base = LENGTH_BYTES + len(raw)
+    try:
+        entries: dict[str, Any] = json.loads(raw)
+        metadata = entries.pop("__metadata__", {})
+        tensors = {key: _entry(key, entry, base) for key, entry in entries.items()}
+        texts = {str(name): str(value) for name, value in metadata.items()}
+    # Brackets nested without end stop the parser by the depth of Python's own stack.
+    except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
+        raise CheckpointError(
+            f"{path.name} has a damaged header: {error}", kind="damaged_header"
+        ) from error
+    end = max((one.offset_bytes + one.size_bytes for one in tensors.values()), default=base)
+    if end > file_bytes:
+        raise CheckpointError(
+            f"{path.name} has {file_bytes} bytes, its header needs {end}: "
+            f"{end - file_bytes} bytes of weights are missing",
+            kind="tail_cut",
+            expected=end,
+            found=file_bytes,
+            missing_bytes=end - file_bytes,
+            header=Header(len(raw), file_bytes, texts, tensors),
+        )
+    return Header(len(raw), file_bytes, texts, tensors)
+
+
+def _entry(key: str, entry: dict[str, Any], base: int) -> TensorEntry:
+    begin, end = entry["data_offsets"]
+    dtype, shape = entry["dtype"], entry["shape"]
+    if not isinstance(dtype, str):
+        raise TypeError(f"dtype of {key} is {dtype!r}")
+    if type(begin) is not int or type(end) is not int or not 0 <= begin <= end:
+        raise ValueError(f"{key} begins at {begin} and ends at {end}")
+    if any(type(size) is not int or size < 0 for size in shape):
+        raise ValueError(f"{key} has the shape {shape!r}")
+    return TensorEntry(key, dtype, tuple(shape), base + begin, end - begin)

@@ -1,0 +1,165 @@
+"""A live model against its sources: one verdict for every parameter and buffer, by content.
+
+One tensor is read, cast, converted and compared at a time, on the CPU; nothing of the model is
+moved, changed or kept. Called when a load ends (`verification.py`) and by `tracer.audit_model`.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Mapping
+from typing import Any
+
+from tracer.instrument import conversion, differences, fresh, mixups, ties
+from tracer.instrument.conversion import Group
+from tracer.instrument.numbering import Numbered
+from tracer.instrument.sources import Sources, with_bar
+from tracer.instrument.verdicts import (
+    DIFFERENT,
+    EQUAL,
+    IN_NO_FILE,
+    NOT_COMPARED,
+    Verdict,
+    Verdicts,
+    without_adapter,
+)
+
+
+def compare(
+    model: Any,
+    sources: Sources,
+    renamings: Mapping[str, str] | None = None,
+    key_mapping: Mapping[str, str] | None = None,
+) -> list[Verdict]:
+    """Compare every parameter and buffer of a model, by each of its names.
+
+    Args:
+        model: A transformers model, wherever its weights are.
+        sources: What it was loaded from.
+        renamings: Source to parameter, where a load of generation 4 told it already.
+        key_mapping: What the user gave `from_pretrained` under this name.
+    """
+    verdicts = Verdicts(model)
+    if renamings is None:
+        groups = conversion.planned(model, verdicts.persistent, sources.names, key_mapping)
+    else:
+        groups = conversion.renamed(renamings, verdicts.persistent)
+    reading = _Reading(sources)
+    for group in with_bar(groups, "verifying weights"):
+        _compare_group(model, verdicts, group, reading)
+    no_class = _compare_with_class(model, verdicts)
+    ties.judge_shared(verdicts)
+    mixups.explain(model, verdicts, groups, sources, reading.cast)
+    for name in verdicts.named:
+        if name not in verdicts.of:
+            _, reason = verdicts.values(name)
+            verdicts.say(
+                name, NOT_COMPARED, reason or _unsourced(verdicts, name, sources, no_class)
+            )
+    return [verdicts.of[name] for name in verdicts.named]
+
+
+class _Reading:
+    """Sources as a load reads them: cast, and with a count of what the cast did to values."""
+
+    def __init__(self, sources: Sources) -> None:
+        self._sources = sources
+        self._numbered = Numbered(())
+        self.new_infinities: int | None = None
+        self.new_zeros: int | None = None
+
+    def begin(self, group: Group) -> Numbered:
+        """The next reads are for this group."""
+        self.new_infinities = self.new_zeros = None
+        self._numbered = Numbered(group.keys if group.converter is not None else ())
+        return self._numbered
+
+    def cast(self, key: str, dtype: Any) -> Any:
+        """A source in another dtype."""
+        stored = self._sources.read(key)
+        return stored if stored.dtype == dtype else stored.to(dtype)
+
+    def counted(self, key: str, dtype: Any) -> Any:
+        """The same, counting infinities and zeros that were none before."""
+        stored = self._sources.read(key)
+        cast = stored if stored.dtype == dtype else stored.to(dtype)
+        if cast is not stored and cast.is_floating_point() and stored.is_floating_point():
+            torch = sys.modules["torch"]
+            before, after = differences.plain(stored), differences.plain(cast)
+            infinite = int((torch.isinf(after) & ~torch.isinf(before)).sum())
+            self.new_infinities = (self.new_infinities or 0) + infinite
+            self.new_zeros = (self.new_zeros or 0) + int(((after == 0) & (before != 0)).sum())
+        self._numbered.note(key, cast)
+        return cast
+
+
+def _compare_group(model: Any, verdicts: Verdicts, group: Group, reading: _Reading) -> None:
+    """What files hold, after its renaming, cast and conversion."""
+    param, keys = verdicts.persistent[group.param], tuple(group.keys)
+    numbered = reading.begin(group)
+    try:
+        values = group.values(model, reading.counted, verdicts.named[param].tensor.dtype)
+    except Exception as error:  # an operation of the library may raise anything
+        what = f"what it should hold could not be computed: {error!r}"
+        verdicts.say(param, NOT_COMPARED, what, "file", keys)
+        return
+    for target, expected in values.items():
+        name = verdicts.persistent.get(target)
+        if name is not None:
+            live, reason = verdicts.values(name)
+            said = verdicts.say(name, NOT_COMPARED, reason, "file", keys)
+            if live is not None:
+                said.verdict, said.because = _compared(live, expected, numbered)
+                said.new_infinities, said.new_zeros = reading.new_infinities, reading.new_zeros
+            if said.verdict == DIFFERENT and getattr(model, "hf_quantizer", None) is not None:
+                said.verdict = NOT_COMPARED
+                said.because = "quantised as it was loaded"
+
+
+def _compared(live: Any, expected: Any, numbered: Numbered) -> tuple[str, str]:
+    if not differences.is_same(live, expected):
+        return DIFFERENT, ""  # mixups.py tells what it is instead
+    misplaced = numbered.misplaced(live)
+    return (DIFFERENT, misplaced) if misplaced else (EQUAL, "as the file holds it")
+
+
+def _compare_with_class(model: Any, verdicts: Verdicts) -> str | None:
+    """Buffers that no file holds against those of the class built anew, and names that it ties.
+
+    Returns:
+        Why the class could not be built, if it could not.
+    """
+    try:
+        anew = fresh.built(model)
+    except Exception as error:  # a class of the user's may raise anything
+        return f"its class could not be built from its configuration alone: {error!r}"
+    made = fresh.buffers(anew)
+    for name, each in verdicts.named.items():
+        value = made.get(without_adapter(name))
+        if each.kind == "buffer" and value is not None and name not in verdicts.of:
+            _compare_buffer(verdicts, name, value)
+    for group in fresh.shared_names(anew):
+        ties.judge_ties(verdicts, [verdicts.persistent[name] for name in group
+                                   if name in verdicts.persistent])  # fmt: skip
+    return None
+
+
+def _compare_buffer(verdicts: Verdicts, name: str, made: Any) -> None:
+    live, reason = verdicts.values(name)
+    if live is None:
+        verdicts.say(name, NOT_COMPARED, reason, "class")
+    elif differences.is_same(live, made.to(live.dtype)):
+        verdicts.say(name, EQUAL, "as the class makes it anew", "class")
+    else:
+        what = differences.told(live, made.to(live.dtype), "what its class makes")
+        verdicts.say(name, DIFFERENT, what, "class")
+
+
+def _unsourced(verdicts: Verdicts, name: str, sources: Sources, no_class: str | None) -> str:
+    if sources.unread:
+        return "; ".join(sources.unread.values())
+    if verdicts.named[name].kind == "buffer":
+        return no_class or "in no file, and the class built anew has no such buffer"
+    if "lora_" in name:
+        return "belongs to an adapter"
+    return IN_NO_FILE

@@ -1,0 +1,262 @@
+"""Tables of the folder that a load took its weights from: files, tensors, and what is wrong there.
+
+Told for loads that failed as well: then headers and index are looked over again, so that the trace
+names the file and the numbers, whatever words the library's own error has.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import os
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from tracer import checkpoint, machine, problems
+from tracer.errors import CheckpointError
+from tracer.instrument import shard_facts
+from tracer.instrument.reads import IN_ITS_FILE, STORED_DTYPES, Load
+from tracer.problems import Problem
+from tracer.recorder import Recorder
+from tracer.rows import shape_text
+from tracer.survey import Survey, order_of, survey_folder
+
+_NOT_ASKED = "no call of the recording asked for it"
+
+
+def folder_of(load: Load) -> str | None:
+    """The local folder that a load takes its files from; None where there is none."""
+    if load.files:
+        return str(Path(load.files[0]).parent)
+    if not load.asked or not os.path.isdir(load.asked):
+        return None
+    return os.path.join(load.asked, load.arguments.get("subfolder") or "")
+
+
+def tell_checkpoint(load: Load, has_failed: bool = True) -> None:
+    """`checkpoint_tensors` now and `files` in the end.
+
+    Whether a file was read is known in the end only: a tokenizer may be loaded after the model.
+    """
+    folder = folder_of(load)
+    if folder is None:
+        return
+    survey = _survey(load, folder, has_failed)
+    if survey is not None and not has_failed:
+        survey = dataclasses.replace(survey, problems=problems.after_success(survey.problems))
+    if survey is not None:
+        tell_problems(load.state.recorder, survey)
+    headers = dict(load.headers)
+    if has_failed and survey is not None:
+        headers = _unopened(folder, survey) | headers
+    load.state.recorder.at_end.append(lambda: _tell_files(load, folder, survey, headers))
+    _tell_tensors(load, survey, headers)
+    if has_failed:
+        _tell_room(load, headers)
+
+
+def _survey(load: Load, folder: str, has_failed: bool) -> Survey | None:
+    """The folder looked over; headers that the load knows already are not read again."""
+    known = {os.path.relpath(path, folder): header for path, header in load.headers.items()}
+    if known and not has_failed and not any(map(_is_inside, known)):
+        return None  # files out of several folders: nothing to compare
+    try:
+        return survey_folder(folder, known, order=order_of(load.arguments), beside=has_failed)
+    except CheckpointError as error:
+        load.state.recorder.fault(os.path.basename(folder), str(error))
+        return None
+
+
+def _is_inside(path: str) -> bool:
+    return not path.startswith("..")
+
+
+def tell_problems(recorder: Recorder, survey: Survey) -> None:
+    """A `faults` row for whatever can make a load fail or end with other values."""
+    for one in survey.problems:
+        if one.level != "note":
+            recorder.fault(one.file or survey.folder.name, one.sentence)
+    if survey.missing_bytes:
+        recorder.fault(
+            survey.folder.name,
+            f"{survey.missing_bytes} bytes of weights are missing from this folder",
+        )
+
+
+def tell_broken(recorder: Recorder, asked: Any, with_weights: bool) -> None:
+    """What is wrong with a folder of which a configuration, tokenizer or processor did not load.
+
+    The same words are said once, so a model that failed inside the call adds nothing here.
+    """
+    if asked is None or not os.path.isdir(asked):
+        return
+    with recorder.guard("folder that could not be loaded"):
+        survey = survey_folder(asked)
+        beside = {file.path for file in survey.files if file.kind not in {"weights", "index"}}
+        own = [one for one in survey.problems if one.file in beside or one.kind == "no_config"]
+        tell_problems(
+            recorder, survey if with_weights else dataclasses.replace(survey, problems=own)
+        )
+
+
+def _tell_room(load: Load, headers: Mapping[str, checkpoint.Header]) -> None:
+    """Whether what was still to be placed when the load failed could have had room in memory."""
+    needed = sum(size for name, size in load.expected_bytes.items() if name not in load.placed)
+    if load.arguments.get("device_map") not in (None, "cpu"):
+        return  # what goes where is not decided by the machine's memory alone
+    if not load.expected_bytes:  # the model was not even built: what the files hold
+        entries = (entry for header in headers.values() for entry in header.tensors.values())
+        needed = sum(entry.size_bytes for entry in entries)
+    room = machine.memory_left()
+    if room is not None and needed > room.left_bytes:
+        load.state.recorder.fault(
+            "memory",
+            f"the load failed with {needed} bytes of weights still to be placed, where "
+            f"{room.left_bytes} bytes of memory were left ({room.limit})",
+        )
+
+
+def _tell_files(
+    load: Load, folder: str, survey: Survey | None, headers: Mapping[str, checkpoint.Header]
+) -> None:
+    recorder = load.state.recorder
+    resolved = recorder.notes.get("resolved", set())
+    opened = {os.path.realpath(path): access for path, access in load.access.items()}
+    # Generation 4 never opens a file whose tensors all stay in it.
+    known = {os.path.realpath(path): header for path, header in load.headers.items()}
+    filesystem = checkpoint.filesystem_of(folder)
+    causes = {} if survey is None else problems.causes(survey.problems)
+    told = {os.path.basename(path) for path in headers}
+    files = checkpoint.list_files(folder)
+    for file in files:
+        path = os.path.realpath(Path(folder) / file.path)
+        own = known.get(path)
+        header = survey.headers.get(file.path, own) if survey is not None else own
+        is_looked_at = own is not None or file.path in told
+        read = path in opened or (path in resolved and file.kind != "weights")
+        recorder.add_fact(
+            "files",
+            load.call,
+            load.call,
+            model=load.model,
+            path=file.path,
+            kind=file.kind,
+            format=file.format,
+            size_bytes=file.size_bytes,
+            expected_bytes=_expected_bytes(file.path, header, causes),
+            header_bytes=header.header_bytes if header and is_looked_at else None,
+            tensors=len(header.tensors) if header else None,
+            metadata=header.metadata if header else None,
+            read=read,
+            why_not=_why_not(file.path, read, path in known, survey, causes),
+            filesystem=filesystem,
+            access=opened.get(path),
+        )
+    listed = {file.path for file in files}
+    for path in survey.chosen if survey is not None else ():
+        if path not in listed and path in causes:
+            recorder.add_fact(
+                "files",
+                load.call,
+                load.call,
+                model=load.model,
+                path=path,
+                kind="weights",
+                format=_format(path),
+                read=False,
+                why_not=causes[path].sentence,
+                filesystem=filesystem,
+            )
+
+
+def _format(path: str) -> str:
+    return "safetensors" if path.endswith(".safetensors") else "pickle"
+
+
+def _expected_bytes(
+    path: str, header: checkpoint.Header | None, causes: dict[str, Problem]
+) -> int | None:
+    """Bytes that the file should have: by its header, or by the pointer in its place."""
+    if header is not None:
+        ends = [one.offset_bytes + one.size_bytes for one in header.tensors.values()]
+        return max(ends, default=header.header_bytes + 8)
+    cause = causes.get(path)
+    return cause.expected if cause is not None and isinstance(cause.expected, int) else None
+
+
+def _why_not(
+    path: str, read: bool, has_header: bool, survey: Survey | None, causes: dict[str, Problem]
+) -> str | None:
+    """Why a file's weights are not in the model: not asked for, not needed, or broken."""
+    if path in causes:
+        return causes[path].sentence
+    if read:
+        return None
+    if has_header:
+        return "its tensors all stay in it, offloaded to the disk"
+    return _NOT_ASKED if survey is None else survey.why_not.get(path, _NOT_ASKED)
+
+
+def _tell_tensors(
+    load: Load, survey: Survey | None, headers: Mapping[str, checkpoint.Header]
+) -> None:
+    recorder = load.state.recorder
+    index = None if survey is None or survey.index is None else survey.index.weight_map
+    for path, header in headers.items():
+        file = Path(path).name
+        entries = header.tensors
+        fates = [_fate(load, key, path) for key in entries]
+        recorder.add_facts(
+            "checkpoint_tensors",
+            load.call,
+            len(entries),
+            model=load.model,
+            file=file,
+            key=list(entries),
+            dtype=[STORED_DTYPES.get(each.dtype, each.dtype) for each in entries.values()],
+            shape=[shape_text(each.shape) for each in entries.values()],
+            offset_bytes=[each.offset_bytes for each in entries.values()],
+            size_bytes=[each.size_bytes for each in entries.values()],
+            in_index=None if index is None else [index.get(key) == file for key in entries],
+            fate=[fate for fate, _ in fates],
+            because=[because for _, because in fates],
+        )
+    if index is not None and headers and load.model is not None:
+        named = {key for header in headers.values() for key in header.tensors}
+        lost = sorted(set(index) - named)
+        if lost:
+            recorder.notes.setdefault("index_only", {})[load.model] = lost
+
+
+def _unopened(folder: str, survey: Survey) -> dict[str, checkpoint.Header]:
+    """By full path: headers of what a load that failed would have opened, had it come so far."""
+    return {
+        os.path.join(folder, path): survey.headers[path]
+        for path in survey.chosen
+        if path in survey.headers and path.endswith(".safetensors")
+    }
+
+
+def _fate(load: Load, key: str, path: str) -> tuple[str, str]:
+    if path not in load.headers:
+        return "skipped", "the load failed before it came to this tensor"
+    if load.shards is not None:
+        return shard_facts.fate(load, load.shards, key, path)
+    plan = load.plans.get(key)
+    if load.file_of.get(key) != path:
+        return "discarded", f"{Path(load.file_of[key]).name} holds the same name and was read later"
+    if plan is None:
+        return "unexpected", "no parameter of the model goes by this name, renamed or not"
+    targets = load.targets_of(plan.param)
+    odd = [target for target in targets if target in load.mismatched]
+    if odd:
+        return "discarded", f"its shape does not fit {', '.join(odd)}"
+    if plan.operations:
+        return "converted", f"{', '.join(plan.operations)} into {', '.join(targets)}"
+    if plan.param not in load.placed:
+        return "skipped", f"read for {plan.param}, which was never set"
+    if plan.param in load.replaced:
+        return "discarded", f"set as {plan.param}, {load.replaced[plan.param]}"
+    if load.offloaded.get(plan.param) == IN_ITS_FILE:
+        return "discarded", f"read in vain: {plan.param} stays in this file, offloaded to the disk"
+    return "loaded", f"set as {plan.param}"

@@ -1,0 +1,131 @@
+"""`audit_model()`: is a live model what its files say it is?
+
+Every parameter and buffer is compared with its source by content, after the library's own renaming
+and conversion, one at a time and on the CPU. The model, its answers and the random generators stay
+as they are. The same comparison runs at the end of a load with `record(verify_weights=True)`.
+"""
+
+from __future__ import annotations
+
+import importlib.util
+import os
+from collections import Counter
+from collections.abc import Iterator, Mapping
+from typing import TYPE_CHECKING, Any
+
+import pandas as pd
+
+from tracer.audit import COLUMNS
+from tracer.auditing.source import Finding, counted
+from tracer.errors import MissingPackageError
+
+if TYPE_CHECKING:
+    from tracer.instrument.verdicts import Verdict
+
+
+def audit_model(
+    model: Any,
+    folder: str | os.PathLike[str] | Mapping[str, Any],
+    *,
+    key_mapping: Mapping[str, str] | None = None,
+) -> pd.DataFrame:
+    """Compare a live model with the checkpoint that it was loaded from.
+
+    Args:
+        model: A transformers model, on any device, offloaded or not. It is not moved or changed.
+        folder: The folder, one weight file or an index of shards; or a state dict. The library's
+            own choice is made among the files of a folder: safetensors before `.bin`.
+        key_mapping: The argument of that name that `from_pretrained` was given, if it was.
+
+    Raises:
+        CheckpointError: `folder` holds no weights that can be read.
+        MissingPackageError: torch or transformers is not installed.
+        TypeError: `model` is no transformers model.
+
+    Returns:
+        Rows like those of `Trace.audit()`: `check`, `verdict` (holds, broken, not applicable),
+        `expected`, `found`, and `evidence`, a JSON list that names each parameter and what is
+        wrong with it, of which the first 100 are given.
+    """
+    for package in ("torch", "transformers", "safetensors"):
+        if importlib.util.find_spec(package) is None:
+            raise MissingPackageError(
+                f"audit_model() needs {package}; pip install 'tracer-lab[live]'"
+            )
+    from tracer.instrument.comparing import compare
+    from tracer.instrument.sources import Sources, weight_files
+
+    bare = _bare(model)
+    given = folder if isinstance(folder, Mapping) else None
+    files = [] if isinstance(folder, Mapping) else weight_files(folder)
+    with Sources(files, given) as sources:
+        verdicts = compare(bare, sources, key_mapping=key_mapping)
+        taken = {key for each in verdicts for key in each.keys}
+        unused = [name for name in sources.names if name not in taken]
+    findings = _findings(verdicts, unused)
+    return pd.DataFrame([finding.row() for finding in findings], columns=COLUMNS)
+
+
+def _bare(model: Any) -> Any:
+    """The transformers model inside what a compiler or an adapter wrapped round it."""
+    from transformers import PreTrainedModel
+
+    inner = getattr(model, "_orig_mod", model)
+    get_base = getattr(inner, "get_base_model", None)
+    inner = get_base() if callable(get_base) else inner
+    if not isinstance(inner, PreTrainedModel):
+        raise TypeError(
+            f"audit_model() compares a transformers model with its files, and "
+            f"{type(model).__name__} is none; give the PreTrainedModel itself"
+        )
+    return inner
+
+
+def _findings(verdicts: list[Verdict], unused: list[str]) -> Iterator[Finding]:
+    from tracer.instrument.verdicts import IN_NO_FILE, ON_META
+
+    lost = [each for each in verdicts if each.because == ON_META]
+    random = [each for each in verdicts if each.because == IN_NO_FILE]
+    parameters = [each for each in verdicts if each.kind == "parameter"]
+    yield Finding(
+        "2 none left on meta",
+        "every parameter and buffer has values, here or where it was offloaded to",
+        counted(len(verdicts), "parameters and buffers", len(lost), "on meta"),
+        _named(lost),
+        len(verdicts),
+    )
+    found = counted(len(parameters), "parameters", len(random), "in no file")
+    if unused:
+        found += f"; {len(unused)} tensors of the files are for no parameter"
+    yield Finding(
+        "2 every parameter is in a file",
+        "each parameter has a source in the files, or is tied to one that has",
+        found,
+        _named(random),
+        len(parameters),
+    )
+    tied = [each for each in parameters if each.against == "memory"]
+    yield _judged(
+        "4 parameters = sources",
+        "each parameter holds what the files say",
+        [each for each in parameters if each.against != "memory"],
+    )
+    yield _judged(
+        "4 buffers = sources",
+        "each buffer holds what the files say or, where they are silent, what its class makes",
+        [each for each in verdicts if each.kind == "buffer"],
+    )
+    yield _judged("4 ties", "names that the class ties share one memory", tied)
+
+
+def _judged(check: str, expected: str, verdicts: list[Verdict]) -> Finding:
+    bad = [each for each in verdicts if each.verdict == "different"]
+    left = Counter(each.because for each in verdicts if each.verdict == "not compared")
+    judged = len(verdicts) - left.total()
+    found = counted(judged, "compared", len(bad), "different")
+    found += "".join(f"; {times} not compared: {why}" for why, times in left.items())
+    return Finding(check, expected, found, _named(bad), judged)
+
+
+def _named(verdicts: list[Verdict]) -> list[str]:
+    return [f"{each.param}: {each.because}" for each in verdicts]

@@ -1,0 +1,124 @@
+"""Chart of a process's memory over time, with the stages of a load behind it."""
+
+from __future__ import annotations
+
+from typing import Any, Final
+
+import numpy as np
+import pandas as pd
+from matplotlib.axes import Axes
+
+from tracer.views.charts.loading import stage_runs
+from tracer.views.figure import (
+    BLUE,
+    INK,
+    ORANGE,
+    SKY,
+    Chart,
+    durations,
+    empty_chart,
+    legend,
+    quiet,
+    sizes,
+)
+from tracer.views.fonts import drawable
+from tracer.views.labels import bytes_label, duration_label, plural
+
+_MOST_POINTS: Final = 600
+_BAND: Final = "#eef1f4"
+_STAGE_WIDTH: Final = 0.022  # of the time shown; narrower stages have no name
+_LINES: Final = (
+    ("anonymous_bytes", "anonymous", BLUE, "-"),
+    ("file_bytes", "file-backed", ORANGE, "--"),
+    ("device_allocated_bytes", "device", SKY, "-."),
+)
+
+
+def memory_over_time(memory: pd.DataFrame, stages: pd.DataFrame | None = None) -> Chart:
+    """How memory grew: what needs its own, what is mapped from files, what is on accelerators?
+
+    Args:
+        memory: The table `memory`, or its columns start_ns, anonymous_bytes, file_bytes,
+            device_allocated_bytes, and name for a band behind first forwards.
+        stages: Columns stage, start_ns, duration_ns, as `loads.load_stages` gives them: bands
+            behind the lines.
+
+    Returns:
+        A line a kind of memory with its samples; of very many the highest of each bin is drawn. A
+        kind that the system does not tell has no line.
+    """
+    what = "Memory over time, with the stages behind it"
+    samples = memory.dropna(subset=["start_ns"]).sort_values("start_ns")
+    lines = [line for line in _LINES if line[0] in samples and samples[line[0]].notna().any()]
+    if not lines:
+        return empty_chart(what)
+    origin = int(samples["start_ns"].iloc[0])
+    if stages is not None and not stages.empty:
+        origin = min(origin, int(stages["start_ns"].min()))
+    chart = Chart(9, 3.2)
+    axes = chart.subplots()
+    for column, label, colour, style in lines:
+        times, values = _binned(samples.dropna(subset=[column]), column, origin)
+        mark = "o" if len(times) <= 80 else None
+        axes.plot(times, values, color=colour, linestyle=style, label=label, linewidth=1.8,
+                  marker=mark, markersize=3.5, zorder=3)  # fmt: skip
+    quiet(axes)
+    axes.set_ylim(bottom=0, top=axes.get_ylim()[1] * 1.4)
+    _bands(axes, _with_forwards(samples, stages), origin)
+    legend(axes)
+    axes.set_xlabel("since the start", fontsize=9, color=INK)
+    axes.margins(x=0.01)
+    durations(axes.xaxis)
+    sizes(axes.yaxis, ticks=5)
+    chart.tell(what, _finding(samples, lines, origin))
+    return chart
+
+
+def _with_forwards(samples: pd.DataFrame, stages: pd.DataFrame | None) -> pd.DataFrame:
+    """The stages, and the first forward of each model, which has a sample before and after."""
+    known = [] if stages is None else [stages[["stage", "start_ns", "duration_ns"]]]
+    if "name" in samples:
+        before = samples.loc[samples["name"] == "before the first forward", "start_ns"]
+        after = samples.loc[samples["name"] == "after the first forward", "start_ns"].to_numpy()
+        for start in before:
+            end = min((one for one in after if one >= start), default=start)
+            row = {"stage": "first forward", "start_ns": start, "duration_ns": end - start}
+            known.append(pd.DataFrame([row]))
+    columns = ["stage", "start_ns", "duration_ns"]
+    return pd.concat(known, ignore_index=True) if known else pd.DataFrame(columns=columns)
+
+
+def _binned(samples: pd.DataFrame, column: str, origin: int) -> tuple[Any, Any]:
+    times = samples["start_ns"].to_numpy("float64") - origin
+    values = samples[column].to_numpy("float64")
+    if len(times) <= _MOST_POINTS:
+        return times, values
+    bins = np.array_split(np.arange(len(times)), _MOST_POINTS)
+    highest = [part[values[part].argmax()] for part in bins]
+    return times[highest], values[highest]
+
+
+def _bands(axes: Axes, stages: pd.DataFrame, origin: int) -> None:
+    """Every other stage shaded, the wide ones named: no colour has to be told apart."""
+    runs = stage_runs(stages, origin)
+    span = max(axes.get_xlim()[1], max((end for _, _, end in runs), default=0))
+    narrowest, last = span * _STAGE_WIDTH, -span
+    for number, (stage, start, end) in enumerate(runs):
+        if number % 2 == 0:
+            axes.axvspan(start, end, color=_BAND, zorder=0, linewidth=0)
+        if end - start >= narrowest and (start + end) / 2 - last >= narrowest:
+            last = (start + end) / 2
+            axes.text(
+                (start + end) / 2, 0.98, drawable(stage), transform=axes.get_xaxis_transform(),
+                rotation=90, fontsize=8, color=INK, ha="center", va="top", zorder=1,
+            )  # fmt: skip
+
+
+def _finding(samples: pd.DataFrame, lines: list[Any], origin: int) -> str:
+    told = []
+    for column, label, _, _ in lines:
+        values = samples[column].dropna()
+        grown = bytes_label(values.max() - values.iloc[0])
+        told.append(f"{label} {bytes_label(values.max())} (+{grown})")
+    span = duration_label(int(samples["start_ns"].iloc[-1]) - origin)
+    return f"Peaks: {', '.join(told)}; {plural(len(samples), 'sample')} in {span}"
