@@ -25,7 +25,7 @@ SEEDED = {"max_new_tokens": "24", "temperature": "3", "top_p": "0.99", "seed": "
 
 def begin(**options):
     explorer = Explorer(delay=0.0, **options)
-    assert explorer.settle()
+    assert explorer.settle(120)
     assert explorer.state.phase == "ready", explorer.state.log
     return explorer
 
@@ -35,7 +35,7 @@ def ask(explorer, question="Describe this image.", **fields):
         explorer.type_setting(name, value)
     explorer.type_text("question", question)
     explorer.press_run()
-    assert explorer.settle()
+    assert explorer.settle(120)
     return explorer.state.run
 
 
@@ -77,7 +77,7 @@ def test_a_second_explorer_shares_the_model(explorer, other):
 
 def test_a_model_that_cannot_be_opened_is_one_sentence(tmp_path):
     explorer = Explorer(str(tmp_path), delay=0.0)
-    assert explorer.settle()
+    assert explorer.settle(120)
     assert "no config.json" in explorer.state.error
     assert "no config.json" in shown(explorer, "error")
     assert shown(explorer, "status") == "no model"
@@ -239,7 +239,7 @@ def branched(explorer):
     explorer.pick_token("answer", 2)
     other = next(row["id"] for row in shown(explorer, "bars", "rows") if not row["chosen"])
     explorer.take_candidate(other)
-    assert explorer.settle()
+    assert explorer.settle(120)
     return explorer.state.runs[-1], other
 
 
@@ -279,7 +279,7 @@ def test_a_typed_branch_says_which_tokens_have_no_distribution(explorer):
     explorer.pick_token("answer", 1)
     explorer.panel.named["branch_text"].value = " purple square"
     explorer.press_branch()
-    assert explorer.settle()
+    assert explorer.settle(120)
     run = explorer.state.run
     assert [mark.kind for mark in run.marks[1:3]] == ["taken", "taken"]
     explorer.pick_token("answer", 2)
@@ -297,7 +297,7 @@ def test_an_empty_branch_is_one_sentence(explorer):
 def test_a_tab_is_drawn_when_it_is_opened(explorer, name):
     explorer.pick_run(0)
     explorer.open_tab(name)
-    assert explorer.settle()
+    assert explorer.settle(120)
     drawn = shown(explorer, f"page_{name}")
     assert len(drawn) > 100
     assert "<script" not in drawn
@@ -306,7 +306,7 @@ def test_a_tab_is_drawn_when_it_is_opened(explorer, name):
 
 def test_history_has_a_row_an_answer(explorer, branched):
     explorer.open_tab("history")
-    assert explorer.settle()
+    assert explorer.settle(120)
     drawn = shown(explorer, "page_history")
     assert drawn.count("<tr>") == len(explorer.state.runs) + 1
     assert "temperature=3.0" in drawn

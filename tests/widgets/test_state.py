@@ -5,7 +5,8 @@ import pytest
 from tracer.conversation import Message
 from tracer.errors import TracerError
 from tracer.widgets.pictures import drawn
-from tracer.widgets.state import Progress, State, messages, new_tokens, number, settings, view
+from tracer.widgets.state import Progress, State, messages, new_tokens, number, settings
+from tracer.widgets.view import view
 
 HOSTILE = "<script>alert('x')</script>&amp;"
 

@@ -7,12 +7,13 @@ loses nothing.
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import functools
 import threading
 import time
 import traceback
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
@@ -104,7 +105,9 @@ class Explorer:
         """Ask; the question as it stands in the page, where that is newer than what was told."""
         if question is not None:
             self.state.question = question
-        if self.lab is None or self.state.is_busy:
+        if self.lab is None:
+            raise TracerError(text("explorer.no_model_yet"))
+        if self.state.is_busy:
             return
         asked, how = messages(self.state), settings(self.state)
         begins = self.state.answer_begins
@@ -315,8 +318,11 @@ class Explorer:
         """A page that was opened meanwhile asks for the whole strip."""
         self.screen.whole_stream()
 
-    def settle(self, seconds: float = 60.0) -> bool:
-        """Wait until nothing is going on any more; for tests and scripts."""
+    def settle(self, seconds: float | None = None) -> bool:
+        """Wait, for so long each, until model, answer, count and tabs are done; whether they are.
+
+        For cells and scripts: a page needs no waiting.
+        """
         jobs = (self._opening, self._job, self._counting, self.screen.drawing)
         return all([job.join(seconds) for job in jobs])
 
@@ -334,7 +340,8 @@ class Explorer:
 
         self._doing("explorer.opening_model", 0.7)
         model, front, device = self._asked_for
-        lab = Lab.open(model, front, device=device)
+        with _without_bars():  # they would land in whichever cell runs
+            lab = Lab.open(model, front, device=device)
         state = self.state
         with self._lock:
             self.lab = lab
@@ -467,6 +474,20 @@ class Explorer:
     def _note(self, error: BaseException) -> None:
         lines = "".join(traceback.format_exception(error))
         self.state.log = [*self.state.log, lines][-_LOG_LINES:]
+
+
+@contextlib.contextmanager
+def _without_bars() -> Iterator[None]:
+    import transformers.utils
+
+    logging: Any = transformers.utils.logging
+    is_shown = logging.is_progress_bar_enabled()
+    logging.disable_progress_bar()
+    try:
+        yield
+    finally:
+        if is_shown:
+            logging.enable_progress_bar()
 
 
 def _sentence(error: BaseException) -> str:

@@ -19,12 +19,13 @@ from tracer.explain import text
 from tracer.widgets.export import KINDS
 from tracer.widgets.parts import Bars, DropArea, Keys, TokenStrip
 from tracer.widgets.pictures import MOST_BYTES
-from tracer.widgets.state import CHOICES, FIRST_FIELDS, NUMBERS, State, View
+from tracer.widgets.state import CHOICES, FIRST_FIELDS, NUMBERS, State
 
 if TYPE_CHECKING:
     from tracer.conversation import Message
     from tracer.widgets.details import Details
     from tracer.widgets.explorer import Explorer
+    from tracer.widgets.view import View
 
 TABS: Final = (
     "answer", "tokens", "prompt", "settings", "timing", "memory", "what_if", "history", "log",

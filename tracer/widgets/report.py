@@ -11,6 +11,7 @@ import html
 from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING, Any, Final
 
+import numpy as np
 import pandas as pd
 
 from tracer.analysis import generation, inputs
@@ -28,6 +29,7 @@ _DOTS: Final = 90  # an inch of a chart on the page
 _ORIGINS: Final = ("template", "system", "user", "assistant", "tool", "generated")
 _STRONG: Final = 0.45  # the most that a token's colour covers: text on it stays readable
 _LONGEST_KEPT: Final = 400  # tokens of the copy in the notebook's file
+_MOST_GRIDS: Final = 4
 _LONGEST_TEXT: Final = 20_000  # characters of a rendered prompt
 
 
@@ -54,14 +56,25 @@ def prompt_page(run: Run, trace: Trace) -> str:
         for name in _ORIGINS
         if name in set(segments["origin"])
     )
-    columns = ["kind", "original_w", "original_h", "processor_w", "processor_h"]
-    columns += ["grid_t", "grid_h", "grid_w", "patches", "expected_tokens", "found_tokens"]
-    images = trace.read("images", [*columns, "replaced_embeddings"])
-    runs = inputs.token_runs(trace)
+    images = inputs.call_images(trace)
+    columns = ["kind", "original_w", "original_h", "processor_w", "processor_h", "grid_t"]
+    columns += ["grid_h", "grid_w", "patches", "expected_tokens", "replaced_embeddings"]
     return _joined(
         f'<p class="explorer-faint">{keys}</p><pre class="explorer-prompt">{pieces}</pre>',
-        "" if images.empty else _heading("images") + _table(images),
-        _heading("token_runs") + _table(runs.drop(columns="row")),
+        "" if images.empty else _heading("images") + _table(images[columns]),
+        _grids(run, images),
+        _heading("token_runs") + _table(inputs.token_runs(trace).drop(columns="row")),
+    )
+
+
+def _grids(run: Run, images: pd.DataFrame) -> str:
+    """Each picture as its patches and placeholders; the question has the picture, no trace does."""
+    asked = [image for message in run.answer.messages for image in message.images]
+    stills = [place for place, kind in enumerate(images["kind"]) if kind == "image"]
+    pairs = list(zip(stills, asked, strict=False))[:_MOST_GRIDS]
+    return "".join(
+        _chart(charts.image_grid(images, place, np.asarray(image), len(run.answer.prompt_ids)))
+        for place, image in pairs
     )
 
 
@@ -82,6 +95,7 @@ def memory_page(run: Run, trace: Trace) -> str:
     memory = trace.read("memory", columns)
     return _joined(
         _chart(charts.cache_growth(trace["cache_layers"])),
+        _chart(charts.cache_by_layer(trace["cache_layers"])),
         _table(generation.cache_account(trace)),
         "" if memory.empty else _heading("memory") + _table(memory),
     )

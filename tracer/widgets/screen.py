@@ -14,7 +14,8 @@ from typing import TYPE_CHECKING, Any, Final
 
 from tracer.explain import text
 from tracer.widgets.job import Latest
-from tracer.widgets.state import State, view
+from tracer.widgets.state import State
+from tracer.widgets.view import view
 
 if TYPE_CHECKING:
     from tracer.widgets.panel import Panel
