@@ -5,6 +5,8 @@ One embedded model for all; no browser, no kernel. What is shown is read from th
 
 import io
 import re
+import subprocess
+import sys
 import threading
 import zipfile
 
@@ -85,9 +87,9 @@ def test_a_model_that_cannot_be_opened_is_one_sentence(tmp_path):
 
 
 def test_the_models_own_settings_stand_in_the_empty_fields(explorer):
-    assert shown(explorer, "top_k", "placeholder") == "20 · model's own"
-    assert shown(explorer, "min_p", "placeholder") == "none · model's own"
-    assert shown(explorer, "do_sample", "options")[0] == ("sampling · model's own", "")
+    assert shown(explorer, "top_k", "placeholder") == "20 (model's)"
+    assert shown(explorer, "min_p", "placeholder") == "none (model's)"
+    assert shown(explorer, "do_sample", "options")[0] == ("sampling (model's)", "")
 
 
 def test_an_answer_is_shown_with_its_probabilities(explorer):
@@ -467,3 +469,41 @@ def test_it_speaks_chinese():
         tracer.language("en")
     assert shown(explorer, "run", "description") == "运行"
     assert shown(explorer, "status") == f"完成 · {len(run.marks)} 个词元"
+
+
+def test_the_panel_waits_for_no_large_library():
+    code = (
+        "import sys\n"
+        "from tracer.widgets import job\n"
+        "job.Job.start = lambda *_: True\n"  # what a thread would import is not the panel's
+        "import tracer\n"
+        "explorer = tracer.explore()\n"
+        "print(explorer.panel.named['status'].value)\n"
+        "print(*{'torch', 'transformers', 'pandas', 'matplotlib'} & {*sys.modules})"
+    )
+    told = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert told.stdout.splitlines() == ["opening the model", ""]
+
+
+def test_what_is_typed_while_an_answer_comes_is_counted_after_it(other):
+    ask_lab = other.lab.ask
+
+    def told(*arguments, on_step, **named):
+        def both(row):
+            on_step(row)
+            other.type_text("question", "Hello, and one word more")
+
+        return ask_lab(*arguments, on_step=both, **named)
+
+    other.lab.ask = told
+    run = ask(other, "Hello", max_new_tokens="2")
+    longer = [Message("user", "Hello, and one word more")]
+    assert other.state.prompt_tokens == other.lab.count(longer)
+    assert len(run.answer.trace["calls"].query("kind == 'generate'")) == 1
+
+
+def test_an_error_of_opening_stays_while_one_types(tmp_path):
+    explorer = Explorer(str(tmp_path), delay=0.0)
+    assert explorer.settle(120)
+    explorer.type_text("question", "Hello")
+    assert "no config.json" in shown(explorer, "error")

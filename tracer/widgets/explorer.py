@@ -416,6 +416,8 @@ class Explorer:
             state.phase = "ready"
         self.screen.show_run()
         self.screen.keep()
+        if state.prompt_tokens is None:  # the conversation was edited meanwhile
+            self._recount()
 
     def _answer_failed(self, error: BaseException) -> None:
         """Keep what the failed answer made, and say why it failed."""
@@ -435,15 +437,26 @@ class Explorer:
     def _changed(self) -> None:
         """The conversation changed: what went wrong before is over, and its tokens are counted."""
         state = self.state
-        state.error = ""
-        if self.lab is not None and not state.is_busy:
-            state.is_counting, state.prompt_tokens = True, None
-            self._counting.ask(self._count)
+        if state.phase != "closed":
+            state.error = ""
+        self._recount()
         self.screen.show()
+
+    def _recount(self) -> None:
+        """Count when nothing is answered: the encoding would be recorded with the answer."""
+        state = self.state
+        if self.lab is None:
+            return
+        state.is_counting, state.prompt_tokens = True, None
+        if not state.is_busy:
+            self._counting.ask(self._count)
 
     def _count(self) -> None:
         lab, state = self.lab, self.state
-        if lab is None or lab.opened.answering.locked():
+        if lab is None:
+            return
+        if lab.opened.answering.locked():  # by another explorer: its next chance is the next edit
+            state.is_counting = False
             return
         try:
             found = lab.count(messages(state), state.answer_begins)

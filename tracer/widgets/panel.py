@@ -138,7 +138,7 @@ class Panel:
         return head
 
     def _body(self) -> Any:
-        left = widgets.VBox([*self._conversation(), *self._settings(), *self._buttons()])
+        left = widgets.VBox([*self._conversation(), *self._buttons(), *self._settings()])
         left.add_class("explorer-left")
         right = widgets.VBox([
             self._add("error", widgets.HTML()),

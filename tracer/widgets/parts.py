@@ -42,7 +42,7 @@ class TokenStrip(_Part):
 
     def append(self, start: int, tokens: list[list[Any]]) -> None:
         """Show more tokens while they come; the trait is set once, at the end."""
-        self.send({"kind": "append", "start": start, "tokens": tokens, "follow": True})
+        self.send({"kind": "append", "start": start, "tokens": tokens})
 
     def clear(self) -> None:
         """Show none."""

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import base64
 import dataclasses
+import importlib
 import importlib.util
 import io
 import warnings
@@ -106,11 +107,10 @@ def _image(name: str, content: bytes) -> Picture:
 def _video(name: str, content: bytes) -> Picture:
     if importlib.util.find_spec("av") is None:
         raise TracerError(text("explorer.no_decoder", name=name))
-    import av
-
+    av: Any = importlib.import_module("av")  # not one of our own requirements
     try:
         with av.open(io.BytesIO(content), mode="r") as container:
-            frames = [_image_of(frame) for frame in container.decode(video=0)]
+            frames = [frame.to_image() for frame in container.decode(video=0)]
     except (av.FFmpegError, IndexError, ValueError) as error:
         raise TracerError(text("explorer.file_broken", name=name, why=str(error))) from error
     if not frames:
@@ -136,7 +136,3 @@ def _preview(image: Any) -> str:
     content = io.BytesIO()
     small.convert("RGB").save(content, "PNG")
     return "data:image/png;base64," + base64.b64encode(content.getvalue()).decode("ascii")
-
-
-def _image_of(frame: Any) -> Any:
-    return frame.to_image()

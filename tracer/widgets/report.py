@@ -16,6 +16,7 @@ import pandas as pd
 
 from tracer.analysis import generation, inputs
 from tracer.analysis.answer import answer_tokens
+from tracer.analysis.latency import token_times
 from tracer.explain import text
 from tracer.views import charts
 from tracer.views.tables import styled
@@ -86,7 +87,11 @@ def settings_page(run: Run, trace: Trace) -> str:
 
 def timing_page(run: Run, trace: Trace) -> str:
     """Where the time went."""
-    return _joined(_chart(charts.step_times(trace["steps"])), _table(generation.time_split(trace)))
+    return _joined(
+        _chart(charts.token_latency(token_times(trace))),
+        _chart(charts.step_times(trace["steps"])),
+        _table(generation.time_split(trace)),
+    )
 
 
 def memory_page(run: Run, trace: Trace) -> str:

@@ -147,7 +147,9 @@ class Screen:
 
     def whole_stream(self) -> None:
         """All tokens that have come, for a page that was opened meanwhile."""
-        self.panel.named["answer"].tokens = [_streamed(row) for row in self.state.progress.tokens]
+        tokens = list(self.state.progress.tokens)
+        self._strip_length = len(tokens)
+        self.panel.named["answer"].tokens = [_streamed(row) for row in tokens]
 
     def show_pair(self) -> None:
         """The two answers that are compared."""

@@ -70,9 +70,18 @@ function render({ model, el }) {
     if (message.kind === "append" && message.start === row.childElementCount) append(message.tokens);
     if (message.kind === "append" && message.start > row.childElementCount) model.send({ kind: "missed" });
     if (message.kind === "clear") row.replaceChildren();
-    if (message.follow) row.lastElementChild?.scrollIntoView({ block: "nearest" });
+    if (message.kind === "append") row.scrollTop = row.scrollHeight;
   };
-  const picked = () => mark()?.scrollIntoView({ block: "nearest" });
+  // Scrolls the row and never the page, which may show something else.
+  const reveal = (node) => {
+    const [inner, outer] = [node.getBoundingClientRect(), row.getBoundingClientRect()];
+    if (inner.top < outer.top) row.scrollTop -= outer.top - inner.top;
+    if (inner.bottom > outer.bottom) row.scrollTop += inner.bottom - outer.bottom;
+  };
+  const picked = () => {
+    const node = mark();
+    if (node !== undefined) reveal(node);
+  };
 
   row.addEventListener("click", clicked);
   row.addEventListener("keydown", pressed);
