@@ -4,6 +4,7 @@ One embedded model for all; no browser, no kernel. What is shown is read from th
 """
 
 import io
+import math
 import re
 import subprocess
 import sys
@@ -207,6 +208,23 @@ def test_a_picked_token_tells_its_candidates_effects_and_times(explorer):
     told = shown(explorer, "answer_details")
     for word in ("TemperatureLogitsWarper", "entropy", "rank", "forward", "unexplained", "cache"):
         assert word in told
+
+
+def test_a_token_that_was_not_among_the_candidates_is_told_like_the_others(other):
+    run = ask(other, "Hello", max_new_tokens="12", temperature="9", top_k="0", top_p="1")
+    trace, step = run.answer.trace, None
+    for step, token in enumerate(run.answer.ids):
+        where = [("step", "==", step), ("token_id", "==", token)]
+        if trace.read("candidates", where=where).empty:
+            break
+    other.pick_token("answer", step)
+    (row,) = [row for row in shown(other, "bars", "rows") if row["chosen"]]
+    choice = trace.read("choices", where=[("step", "==", step)]).iloc[0]
+    assert row["text"] == run.marks[step].text
+    assert row["shares"][1] == pytest.approx(choice["probability"], abs=1e-6)
+    assert row["shares"][0] == pytest.approx(math.exp(choice["raw_logprob"]), abs=1e-6)
+    rank = re.search(r"<i>rank</i> <b>(\d+)</b>", shown(other, "answer_details"))
+    assert int(rank[1]) > 20
 
 
 def test_a_picked_token_of_the_prompt_tells_where_it_came_from(explorer):

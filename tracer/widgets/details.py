@@ -12,7 +12,8 @@ from typing import TYPE_CHECKING, Any, Final
 
 import pandas as pd
 
-from tracer.explain import text
+from tracer.analysis.what_if import first_unknown, what_if
+from tracer.explain import label, text
 from tracer.views.labels import MISSING, bytes_label, count_label, duration_label, is_missing
 from tracer.views.tables import styled
 from tracer.widgets import runs
@@ -70,6 +71,8 @@ def details(
     trace, step = where
     token = answer.ids[index]
     found = _candidates(trace, step)
+    if all(row["token_id"] != token for row in found):
+        found = [*found, _unlikely(trace, step, token, mark.text)]
     told.bars = _bars(trace, step, token, found, changes, decode)
     told.html = _facts(trace, step, token, found) + _effects(trace, step)
     return told
@@ -82,8 +85,6 @@ def what_if_line(run: Run, index: int, told: Details) -> str:
         return told.html
     if any(len(bar["shares"]) < 3 for bar in told.bars):
         return f"<p>{html.escape(text('explorer.no_logits'))}</p>"
-    from tracer.analysis.what_if import first_unknown
-
     named = [bar for bar in told.bars if bar["id"] >= 0]
     best = max(named, key=lambda bar: bar["shares"][2])
     line = text(
@@ -119,6 +120,18 @@ def _candidates(trace: Trace, step: int) -> list[dict[str, Any]]:
     return found
 
 
+def _unlikely(trace: Trace, step: int, token: int, name: str) -> dict[str, Any]:
+    """A token that is among no recorded candidates, as if it were: out of the recorded logits."""
+    row = {"token_rank": None, "token_id": token, "text": name}
+    whole = what_if(trace, step)
+    if whole.empty:
+        return row | {"raw_probability": None, "probability": None}
+    mine = whole.iloc[token]
+    ahead = int((whole["probability"] > mine["probability"]).sum())
+    chances = {each: float(mine[each]) for each in ("raw_probability", "probability")}
+    return row | {"token_rank": ahead} | chances
+
+
 def _bars(
     trace: Trace,
     step: int,
@@ -131,8 +144,6 @@ def _bars(
     shares = {row["token_id"]: [row["raw_probability"], row["probability"]] for row in found}
     shown = [row["token_id"] for row in found[:MOST_BARS]]
     if changes is not None:
-        from tracer.analysis.what_if import what_if
-
         whole = what_if(trace, step, changes)
         if not whole.empty:
             columns = ["raw_probability", "probability", "changed_probability"]
@@ -147,7 +158,7 @@ def _bars(
         {
             "id": one,
             "text": _name(one, names, decode),
-            "shares": shares.get(one, [0.0, 0.0]),
+            "shares": shares[one],
             "chosen": one == token,
         }
         for one in shown
@@ -195,7 +206,7 @@ def _time_bar(timing: Mapping[str, Any]) -> str:
     whole = timing.get("duration_ns")
     if not whole:
         return ""
-    parts = {name.removesuffix("_ns"): timing.get(name) or 0 for name in _TIMES}
+    parts = {label(name): timing.get(name) or 0 for name in _TIMES}
     parts[text("explorer.unexplained")] = max(whole - sum(parts.values()), 0)
     bars = "".join(
         f'<div class="explorer-part{number}" style="width:{100 * part / whole:.2f}%" '

@@ -141,9 +141,10 @@ class Screen:
             named[f"page_{name}"].value = state.pages[shown, name] + log
 
     def begin_stream(self) -> None:
-        """Empty the strip for the tokens that will come."""
+        """Empty strip and details for the tokens that will come."""
         self._strip_length = 0
         self.panel.named["answer"].clear()
+        self.show_picked()
 
     def whole_stream(self) -> None:
         """All tokens that have come, for a page that was opened meanwhile."""
