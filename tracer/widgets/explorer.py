@@ -7,31 +7,24 @@ loses nothing.
 
 from __future__ import annotations
 
-import contextlib
 import dataclasses
 import functools
-import threading
-import time
-import traceback
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any
 
 from tracer.demo import EXAMPLES, draw_movie, draw_scene
 from tracer.environment import require
 from tracer.errors import TracerError
 from tracer.explain import text
 from tracer.widgets import pictures
+from tracer.widgets.asking import Asking
 from tracer.widgets.export import FOLDER
-from tracer.widgets.job import Job, Latest
 from tracer.widgets.pictures import Picture
-from tracer.widgets.screen import Screen
-from tracer.widgets.state import NUMBERS, Progress, State, messages, new_tokens, settings
+from tracer.widgets.state import State, messages, settings
 
 if TYPE_CHECKING:
-    from tracer.lab import Answer, Lab
-
-_LOG_LINES: Final = 200
+    from tracer.lab import Lab
 
 
 def explore(model: Any = None, front: Any = None, *, device: str | None = None) -> Explorer:
@@ -58,7 +51,7 @@ def _callback(method: Callable[..., Any]) -> Callable[..., None]:
         try:
             method(self, *arguments, **named)
         except Exception as error:
-            self._failed(error)
+            self.asking.failed(error)
 
     return guarded
 
@@ -68,8 +61,8 @@ class Explorer:
 
     Attributes:
         state: All that it knows, as plain data.
-        lab: The model, once it is open.
         panel: Its widgets.
+        asking: The model, and what takes time with it.
         screen: What puts the state on them.
     """
 
@@ -85,18 +78,26 @@ class Explorer:
         from tracer.widgets.panel import Panel
 
         self.state = State(doing=text("explorer.opening_torch"))
-        self.lab: Lab | None = None
         self._asked_for = (model, front, device)
         self._folder = folder
-        self._lock = threading.RLock()
         self._uploads: dict[str, list[bytes]] = {}
-        self._job = Job("explorer answers", self._answer_failed)
-        self._opening = Job("explorer opens", self._open_failed)
-        self._counting = Latest("explorer counts", self._failed, delay)
         self.panel = Panel(self)
-        self.screen = Screen(self.state, self.panel, self._failed, self._decode)
+        self.asking = Asking(self.state, self.panel, delay)
+        self.screen = self.asking.screen
         self.screen.show()
-        self._opening.start(self._open)
+        self.asking.open(*self._asked_for)
+
+    @property
+    def lab(self) -> Lab | None:
+        """The model, once it is open."""
+        return self.asking.lab
+
+    def settle(self, seconds: float | None = None) -> bool:
+        """Wait, for so long each, until model, answer, count and tabs are done; whether they are.
+
+        For cells and scripts: a page needs no waiting.
+        """
+        return self.asking.settle(seconds)
 
     # What the page calls
 
@@ -111,7 +112,7 @@ class Explorer:
             return
         asked, how = messages(self.state), settings(self.state)
         begins = self.state.answer_begins
-        self._answer(lambda lab, **told: lab.ask(asked, how, answer_begins=begins, **told))
+        self.asking.ask(lambda lab, **told: lab.ask(asked, how, answer_begins=begins, **told))
 
     @_callback
     def press_stop(self) -> None:
@@ -119,7 +120,7 @@ class Explorer:
         if self.state.phase != "running":
             return
         self.state.phase = "stopping"
-        self._job.stop()
+        self.asking.stop()
         self.screen.show()
 
     @_callback
@@ -129,7 +130,7 @@ class Explorer:
         state.turns, state.question, state.answer_begins = [], "", ""
         state.pictures, state.error = [], ""
         self.panel.fill(state)
-        self._changed()
+        self.asking.changed()
 
     @_callback
     def press_continue(self) -> None:
@@ -144,7 +145,7 @@ class Explorer:
         state.turns = [*asked, Message("assistant", said)]
         state.question, state.answer_begins, state.pictures = "", "", []
         self.panel.fill(state)
-        self._changed()
+        self.asking.changed()
 
     @_callback
     def press_branch(self) -> None:
@@ -165,7 +166,7 @@ class Explorer:
         run, picked = self.state.run, self.state.picked
         if run is None or picked is None or picked[0] != "answer" or self.state.is_busy:
             return
-        self._answer(lambda lab, **told: lab.branch(run.answer, picked[1], token, **told))
+        self.asking.ask(lambda lab, **told: lab.branch(run.answer, picked[1], token, **told))
 
     @_callback
     def press_download(self) -> None:
@@ -185,7 +186,7 @@ class Explorer:
     def type_text(self, name: str, value: str) -> None:
         """A text field was edited: system, question, answer_begins or stop_strings."""
         setattr(self.state, name, value)
-        self._changed()
+        self.asking.changed()
 
     @_callback
     def type_setting(self, name: str, value: str) -> None:
@@ -203,14 +204,14 @@ class Explorer:
         """An earlier turn of the conversation was edited."""
         turn = self.state.turns[number]
         self.state.turns[number] = dataclasses.replace(turn, text=words)
-        self._changed()
+        self.asking.changed()
 
     @_callback
     def delete_turn(self, number: int) -> None:
         """An earlier turn was taken out."""
         del self.state.turns[number]
         self.panel.fill(self.state)
-        self._changed()
+        self.asking.changed()
 
     @_callback
     def pick_scene(self, name: str) -> None:
@@ -255,7 +256,7 @@ class Explorer:
     def remove_picture(self, index: int) -> None:
         """A picture was taken out of the question."""
         del self.state.pictures[index]
-        self._changed()
+        self.asking.changed()
 
     @_callback
     def pick_token(self, strip: str, index: int) -> None:
@@ -311,203 +312,16 @@ class Explorer:
             raise TracerError(text("explorer.busy"))
         model, front, _ = self._asked_for
         self._asked_for = (model, front, device or None)
-        self._opening.start(self._open)
+        self.asking.open(*self._asked_for)
 
     @_callback
     def repaint(self) -> None:
         """A page that was opened meanwhile asks for the whole strip."""
         self.screen.whole_stream()
 
-    def settle(self, seconds: float | None = None) -> bool:
-        """Wait, for so long each, until model, answer, count and tabs are done; whether they are.
-
-        For cells and scripts: a page needs no waiting.
-        """
-        jobs = (self._opening, self._job, self._counting, self.screen.drawing)
-        return all([job.join(seconds) for job in jobs])
-
-    # How a model is opened
-
-    def _open(self, _: threading.Event) -> None:
-        self._doing("explorer.opening_torch", 0.1)
-        import torch
-
-        self._doing("explorer.opening_transformers", 0.4)
-        import transformers  # noqa: F401 - imported here so that the wait is named
-
-        from tracer.conversation import takes_pictures
-        from tracer.lab import Lab
-
-        self._doing("explorer.opening_model", 0.7)
-        model, front, device = self._asked_for
-        with _without_bars():  # they would land in whichever cell runs
-            lab = Lab.open(model, front, device=device)
-        state = self.state
-        with self._lock:
-            self.lab = lab
-            state.model, state.context_limit = lab.name, lab.context_limit
-            state.device = f"{lab.model.device} · {str(lab.model.dtype).removeprefix('torch.')}"
-            state.takes_pictures = takes_pictures(lab.front)
-            state.defaults = _defaults(lab)
-            state.phase, state.error = "ready", ""
-        self.panel.place(state.defaults)
-        cards = [f"cuda:{number}" for number in range(torch.cuda.device_count())]
-        self.panel.set_devices(["cpu", *cards])
-        self._changed()
-
-    def _doing(self, phrase: str, share: float) -> None:
-        with self._lock:
-            self.state.phase = "opening"
-            self.state.doing, self.state.done_share = text(phrase), share
-        self.screen.show()
-
-    def _open_failed(self, error: BaseException) -> None:
-        self.state.phase = "ready" if self.lab is not None else "closed"
-        self._failed(error)
-
-    # How a question is answered
-
-    def _answer(self, ask: Callable[..., Answer]) -> None:
-        state = self.state
-        state.phase, state.error = "running", ""
-        state.progress = Progress(most=new_tokens(state))
-        state.picked, state.what_if = None, {}
-        self.screen.begin_stream()
-        self.screen.show()
-        self._job.start(lambda stop: self._ask(ask, stop))
-
-    def _ask(self, ask: Callable[..., Answer], stop: threading.Event) -> None:
-        lab = self.lab
-        if lab is None:
-            return
-        self._counting.join()  # its encoding would be recorded as ours
-        began = time.perf_counter()
-        progress = self.state.progress
-
-        def chosen(row: dict[str, Any]) -> None:
-            progress.tokens.append(row)
-            self.screen.paint()
-
-        def stepped(row: dict[str, Any]) -> None:
-            progress.seconds = time.perf_counter() - began
-            progress.steps += 1
-            progress.cache_bytes = row.get("cache_bytes")
-            if progress.first_token is None:
-                progress.first_token = progress.seconds
-            self.screen.paint()
-
-        self._finish(ask(lab, on_choice=chosen, on_step=stepped, stop=stop))
-
-    def _finish(self, answer: Answer) -> None:
-        from tracer.widgets.runs import told
-
-        state = self.state
-        run = told(answer)
-        with self._lock:
-            state.runs.append(run)
-            state.shown = len(state.runs) - 1
-            if answer.parent is not None:
-                parent = next(
-                    (n for n, one in enumerate(state.runs) if one.answer is answer.parent), None
-                )
-                state.pair = None if parent is None else (parent, state.shown)
-            elif len(state.runs) > 1:
-                state.pair = (state.shown - 1, state.shown)
-            state.phase = "ready"
-        self.screen.show_run()
-        self.screen.keep()
-        if state.prompt_tokens is None:  # the conversation was edited meanwhile
-            self._recount()
-
-    def _answer_failed(self, error: BaseException) -> None:
-        """Keep what the failed answer made, and say why it failed."""
-        state, lab = self.state, self.lab
-        state.phase = "ready"
-        known = {id(run.answer) for run in state.runs}
-        last = lab.answers[-1] if lab is not None and lab.answers else None
-        if last is not None and last.ended == "failed" and id(last) not in known:
-            self._note(error)
-            state.error = _sentence(error)
-            self._finish(last)
-        else:
-            self._failed(error)
-
-    # What follows a change
-
-    def _changed(self) -> None:
-        """The conversation changed: what went wrong before is over, and its tokens are counted."""
-        state = self.state
-        if state.phase != "closed":
-            state.error = ""
-        self._recount()
-        self.screen.show()
-
-    def _recount(self) -> None:
-        """Count when nothing is answered: the encoding would be recorded with the answer."""
-        state = self.state
-        if self.lab is None:
-            return
-        state.is_counting, state.prompt_tokens = True, None
-        if not state.is_busy:
-            self._counting.ask(self._count)
-
-    def _count(self) -> None:
-        lab, state = self.lab, self.state
-        if lab is None:
-            return
-        if lab.opened.answering.locked():  # by another explorer: its next chance is the next edit
-            state.is_counting = False
-            return
-        try:
-            found = lab.count(messages(state), state.answer_begins)
-        except TracerError:  # nothing to ask yet
-            found = None
-        except Exception as error:
-            found = None
-            state.error = _sentence(error)
-            self._note(error)
-        state.prompt_tokens, state.is_counting = found, False
-        self.screen.show()
-
-    def _decode(self, token: int) -> str:
-        return "" if self.lab is None else str(self.lab.front.decode([token]))
-
     def _ipython_display_(self) -> None:
         self.screen.display()
 
     def _add_picture(self, picture: Picture) -> None:
         self.state.pictures.append(picture)
-        self._changed()
-
-    def _failed(self, error: BaseException) -> None:
-        self._note(error)
-        self.state.error = _sentence(error)
-        self.screen.show()
-
-    def _note(self, error: BaseException) -> None:
-        lines = "".join(traceback.format_exception(error))
-        self.state.log = [*self.state.log, lines][-_LOG_LINES:]
-
-
-@contextlib.contextmanager
-def _without_bars() -> Iterator[None]:
-    import transformers.utils
-
-    logging: Any = transformers.utils.logging
-    is_shown = logging.is_progress_bar_enabled()
-    logging.disable_progress_bar()
-    try:
-        yield
-    finally:
-        if is_shown:
-            logging.enable_progress_bar()
-
-
-def _sentence(error: BaseException) -> str:
-    """An error for people: the lab's own are sentences, others have their kind before them."""
-    return str(error) if isinstance(error, TracerError) else f"{type(error).__name__}: {error}"
-
-
-def _defaults(lab: Lab) -> dict[str, Any]:
-    names = ("do_sample", "use_cache", "max_length", *NUMBERS)
-    return {name: lab.default(name) for name in names}
+        self.asking.changed()
