@@ -7,6 +7,10 @@ READY  := $(VENV)/.ready
 # Tests left out of `make test`: long ones, and those that need more than requirements.txt.
 MARKS  ?= not slow and not browser
 
+# Test files are shared out to so many processes; each file stays in one, with its fixtures.
+WORKERS ?= 2
+SHARED := -n $(WORKERS) --dist loadfile
+
 # Older releases of transformers, each with the libraries of its time in a folder of its own, which
 # stands first on the path; torch and all else come from .venv.
 OLDER  := $(VENV)/transformers
@@ -20,7 +24,7 @@ FIND_PYTHON = for name in python3.11 python3 python; do \
 	&& echo "$$name" && exit; done
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo models lab test test-all test-generations lint bench demo-model demo-model-check clean
+.PHONY: help setup demo models lab test test-all test-browser test-generations lint bench demo-model demo-model-check clean
 
 help: ## list these commands
 	@sed -n 's/^\([a-z-]*\):[^#]*## \(.*\)/  make \1|\2/p' $(MAKEFILE_LIST) \
@@ -38,10 +42,15 @@ lab: $(READY) ## open JupyterLab on the notebooks; OPTIONS="--no-browser" goes t
 	@$(PYTHON) -m tracer lab $(if $(OPTIONS),-- $(OPTIONS))
 
 test: $(READY) ## run the tests
-	$(PYTHON) -m pytest -q -m "$(MARKS)"
+	OMP_NUM_THREADS=1 $(PYTHON) -m pytest -q $(SHARED) -m "$(MARKS)"
 
 test-all: $(READY) ## run all tests, the long ones and those with further needs too
-	$(PYTHON) -m pytest -q
+	OMP_NUM_THREADS=1 $(PYTHON) -m pytest -q $(SHARED) -m "not browser"
+	$(MAKE) test-browser
+
+test-browser: $(READY) ## walk through the notebooks in a real browser; needs Chromium
+	@$(PYTHON) -m pip install -qq --disable-pip-version-check "playwright>=1.50"
+	$(PYTHON) -m pytest -q -m browser
 
 test-generations: $(RELEASES:%=test-generation-%) ## run tests on older releases of transformers
 	@echo "Ran on: $(RELEASES)"
@@ -49,8 +58,8 @@ test-generations: $(RELEASES:%=test-generation-%) ## run tests on older releases
 # The tests themselves say which release they ran on, and fail on another one. Old releases warn of
 # what their own later ones mended, so warnings are no errors here.
 test-generation-%: $(OLDER)/%/.ready
-	PYTHONPATH=$(OLDER)/$* TRACER_TEST_RELEASE=$* \
-		$(PYTHON) -m pytest -q -W default -m generations tests/instrument
+	PYTHONPATH=$(OLDER)/$* TRACER_TEST_RELEASE=$* OMP_NUM_THREADS=1 \
+		$(PYTHON) -m pytest -q $(SHARED) -W default -m generations tests
 
 .PRECIOUS: $(OLDER)/%/.ready
 $(OLDER)/%/.ready: | $(READY)

@@ -193,7 +193,7 @@ def test_numbers_and_booleans_stand_bare_and_text_is_a_quoted_literal(tmp_path):
     write_csv(store_of(tokens=[row]), tmp_path)
     header, line = (tmp_path / "tokens.csv").read_text().splitlines()
     assert header == ",".join(TABLES["tokens"].column_names)
-    assert line == f'1,1,0,0,0,,{2**62 + 1},"""""",,"""a\\""b""",,,,true,,,'
+    assert line == f'1,1,0,0,0,,{2**62 + 1},"""""",,"""a\\""b""",,,,,true,,,'
 
 
 def test_integers_with_gaps_stay_integers(tmp_path):

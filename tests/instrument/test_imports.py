@@ -3,11 +3,13 @@
 import importlib
 import json
 import sys
+import threading
 
 import pytest
 from instrument.toys import text_inputs
 
 import tracer
+from tracer.spans import ACTIVE
 
 
 @pytest.fixture
@@ -92,3 +94,11 @@ def test_a_users_import_outside_any_call_is_the_users(package):
     with tracer.record(strict=True) as recording:
         importlib.import_module("toy_family")
     assert recording.trace.rows("spans") == 0
+
+
+def test_what_the_lab_imports_for_its_own_work_is_its_own_time(llama, package):
+    def work():
+        with ACTIVE[threading.get_ident()].own_work("a look at a file"):
+            importlib.import_module("toy_family")
+
+    assert "toy_family" not in _imports(_inside_a_forward(llama, work)).index

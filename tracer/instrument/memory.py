@@ -23,8 +23,6 @@ _AFTER: Final = "after the first forward"
 def sample_memory(state: ThreadState, stage: str, name: str) -> None:
     """One row of `memory`, at a boundary between stages."""
     with state.own_work("memory sample"):
-        if state.load is not None:
-            write_samples(state.load)
         state.recorder.add_point("memory", stage, name, **_now(measure.process_memory()))
 
 
