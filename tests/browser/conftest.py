@@ -1,7 +1,8 @@
 """JupyterLab on the loopback and Chromium looking at it, for walks through notebooks.
 
 Everything lies in a fresh folder; nothing waits for a time, only for what a user would see. A walk
-fails on any console error, page error, failed request or request that leaves this machine.
+fails on any console error, page error, failed request or request that leaves this machine. Each
+file of walks says `pytestmark = pytest.mark.browser`.
 """
 
 import os
@@ -25,14 +26,6 @@ IDLE = (
     "() => { const w = window.jupyterapp?.shell.currentWidget; return w?.sessionContext?.isReady"
     " && w.sessionContext.session?.kernel?.status === 'idle'; }"
 )
-
-
-def pytest_collection_modifyitems(items):
-    for item in items:
-        if "browser" in Path(item.fspath).parts:
-            item.add_marker(pytest.mark.browser)
-            # Said by zmq about the loopback, by the event loop of the client's at its end.
-            item.add_marker(pytest.mark.filterwarnings("ignore::ResourceWarning"))
 
 
 class Server:

@@ -12,6 +12,7 @@ from PIL import Image
 import tracer
 
 expect = pytest.importorskip("playwright.sync_api", reason="playwright is not installed").expect
+pytestmark = pytest.mark.browser
 
 CELLS = [
     "import tracer\nexplorer = tracer.explore()\nexplorer",
