@@ -19,7 +19,7 @@ from PIL import Image
 import tracer
 from tracer.conversation import Message
 from tracer.errors import TracerError
-from tracer.widgets import export
+from tracer.widgets import export, runs
 from tracer.widgets.explorer import Explorer
 
 HOSTILE = "<script>alert('你好，世界！')</script>"
@@ -234,6 +234,16 @@ def test_a_picked_token_of_the_prompt_tells_where_it_came_from(explorer):
     explorer.pick_token("prompt", place)
     assert "image" in shown(explorer, "prompt_details")
     explorer.pick_token("answer", 0)
+
+
+def test_a_prompt_longer_than_a_page_can_hold_is_folded_in_the_middle(explorer, monkeypatch):
+    answer = explorer.state.runs[0].answer
+    whole = runs.prompt_marks(answer)
+    monkeypatch.setattr(runs, "_MOST_MARKS", 6)
+    marks = runs.prompt_marks(answer)
+    assert len(marks) == 7
+    assert sum(mark.many for mark in marks) == len(answer.prompt_ids)
+    assert marks[:3] + marks[-3:] == whole[:3] + whole[-3:]
 
 
 def test_what_if_with_the_settings_of_the_run_is_the_run(explorer):

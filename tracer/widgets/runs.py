@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from tracer.trace import Trace
 
 _LONGEST_NAME: Final = 32
+_MOST_MARKS: Final = 4000
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -124,7 +125,17 @@ def prompt_marks(answer: Answer) -> list[Mark]:
             marks[-1] = dataclasses.replace(last, many=last.many + 1)
             continue
         marks.append(Mark(_visible(row), None, kind, int(row["index"])))
-    return marks
+    return _bounded(marks)
+
+
+def _bounded(marks: list[Mark]) -> list[Mark]:
+    """At most so many marks as a page can hold; those in the middle become one."""
+    half = _MOST_MARKS // 2
+    left_out = marks[half:-half]
+    if len(marks) <= _MOST_MARKS:
+        return marks
+    many = sum(mark.many for mark in left_out)
+    return [*marks[:half], Mark("…", None, "pad", left_out[0].place, many), *marks[-half:]]
 
 
 def _given_marks(answer: Answer, count: int) -> list[Mark]:
