@@ -26,6 +26,7 @@ FOLDER = Path(__file__).resolve().parent.parent / "notebooks"
 NOTEBOOKS = sorted(FOLDER.glob("*.ipynb"))
 LARGEST_BYTES = 500_000
 LARGEST_TRACE_BYTES = 300_000
+WIDGET = "application/vnd.jupyter.widget-view+json"
 CHINESE = re.compile("[\u4e00-\u9fff]")
 # What a path of somebody's machine looks like, on any system.
 ABSOLUTE = re.compile(r"(?<![\w.:/<])/(?:home|root|tmp|Users|usr|opt|work|var|mnt)/|[A-Z]:\\\\")
@@ -86,6 +87,9 @@ def execute(notebook: NotebookNode, folder: Path) -> NotebookNode:
     )
     named = dict(notebook.metadata.kernelspec)
     client.execute()
+    for _, output in outputs(notebook):
+        # A widget without its kernel is a dead box; what stands beside it stays.
+        output.get("data", {}).pop(WIDGET, None)
     notebook.metadata = {"kernelspec": named, "language_info": {"name": "python"}}
     return notebook
 

@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     from tracer.session import record, start
     from tracer.trace import Trace, open_trace, read_csv
     from tracer.verify import audit_model
+    from tracer.widgets.explorer import explore
 
 __version__ = "0.1.0"
 
@@ -43,6 +44,7 @@ __all__ = [
     "UnknownNameError",
     "audit_model",
     "check",
+    "explore",
     "inspect",
     "language",
     "open_trace",
@@ -69,6 +71,7 @@ _ROOMS: Final = {
     "tracer.session": ("record", "start"),
     "tracer.trace": ("Trace", "open_trace", "read_csv"),
     "tracer.verify": ("audit_model",),
+    "tracer.widgets.explorer": ("explore",),
 }
 _ROOM_OF: Final = {name: room for room, names in _ROOMS.items() for name in names}
 

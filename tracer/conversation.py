@@ -99,7 +99,7 @@ def render(front: Any, messages: Sequence[Message], answer_begins: str = "") -> 
 
     Raises:
         CheckpointError: There is no chat template, or pictures for a model that takes none.
-        TracerError: There is nothing to answer.
+        TracerError: There is nothing to answer, or a character that is none.
     """
     if not has_template(front):
         raise CheckpointError(
@@ -113,7 +113,20 @@ def render(front: Any, messages: Sequence[Message], answer_begins: str = "") -> 
         raise CheckpointError("this model reads text only; remove the pictures from the messages")
     told = [message.for_template(in_parts=in_parts) for message in messages]
     text: str = front.apply_chat_template(told, tokenize=False, add_generation_prompt=True)
-    return text + answer_begins
+    return _encodable(text + answer_begins)
+
+
+def _encodable(text: str) -> str:
+    """The text itself; a tokenizer refuses half a pair of surrogates, in words of its own."""
+    try:
+        text.encode()
+    except UnicodeEncodeError as error:
+        place, half = error.start, text[error.start]
+        raise TracerError(
+            f"character {place} of the prompt is half of a pair (U+{ord(half):04X}), which stands "
+            "for nothing; remove it"
+        ) from None
+    return text
 
 
 def encode(front: Any, text: str, messages: Sequence[Message]) -> Any:

@@ -24,6 +24,7 @@ from tracer.opening import Opened, open_model
 from tracer.session import record
 from tracer.trace import Trace
 
+Told = Callable[[dict[str, Any]], None]
 KEPT_CACHES: Final = 8
 """Caches of so many answers are kept; an older answer is continued by encoding its ids again."""
 CANDIDATES: Final = 20
@@ -119,7 +120,8 @@ class Lab:
         settings: Settings = Settings(),  # noqa: B008 - frozen
         *,
         answer_begins: str = "",
-        on_choice: Callable[[dict[str, Any]], None] | None = None,
+        on_choice: Told | None = None,
+        on_step: Told | None = None,
         stop: threading.Event | None = None,
         path: str | Path | None = None,
     ) -> Answer:
@@ -131,6 +133,7 @@ class Lab:
             answer_begins: Text that the answer has to begin with.
             on_choice: Called in the generating thread with the row of each chosen token, one token
                 late: only then is it known whether the choice stood.
+            on_step: Called there with the row of each step when it has ended.
             stop: When set, the answer ends with the token that is being made.
             path: Where the trace is written; kept in memory without.
 
@@ -140,7 +143,7 @@ class Lab:
         """
         messages = (Message("user", question),) if isinstance(question, str) else tuple(question)
         answer = Answer(len(self.answers) + 1, messages, settings, answer_begins)
-        with self._answering(answer, on_choice, path):
+        with self._answering(answer, {"choices": on_choice, "steps": on_step}, path):
             answer.prompt = render(self.front, messages, answer_begins)
             inputs = encode(self.front, answer.prompt, messages).to(self.model.device)
             answer.prompt_ids = inputs["input_ids"][0].tolist()
@@ -153,7 +156,8 @@ class Lab:
         at: int,
         token: int | str,
         *,
-        on_choice: Callable[[dict[str, Any]], None] | None = None,
+        on_choice: Told | None = None,
+        on_step: Told | None = None,
         stop: threading.Event | None = None,
         path: str | Path | None = None,
     ) -> Answer:
@@ -168,6 +172,7 @@ class Lab:
             at: Index of the token to replace; the answer's length continues behind its end.
             token: Its id, or text (which may be several tokens).
             on_choice: As for `ask`.
+            on_step: As for `ask`.
             stop: As for `ask`.
             path: As for `ask`.
 
@@ -191,7 +196,7 @@ class Lab:
             ended="done",
             error="",
         )
-        with self._answering(branch, on_choice, path):
+        with self._answering(branch, {"choices": on_choice, "steps": on_step}, path):
             inputs = self._continued(branch, answer, prefix, at)
             self._generate(branch, inputs, settings, stop, prefix=prefix)
         return branch
@@ -200,7 +205,7 @@ class Lab:
 
     @contextlib.contextmanager
     def _answering(
-        self, answer: Answer, on_choice: Callable[[dict[str, Any]], None] | None, path: Any
+        self, answer: Answer, followers: dict[str, Told | None], path: Any
     ) -> Iterator[None]:
         """One answer at a time, recorded; whatever happens, what was made is kept."""
         if not self.opened.answering.acquire(blocking=False):
@@ -208,8 +213,9 @@ class Lab:
         began = time.perf_counter()
         try:
             recording = record(path, if_exists="number", logits=True, top_k=CANDIDATES)
-            if on_choice is not None:
-                recording.follow("choices", on_choice)
+            for table, told in followers.items():
+                if told is not None:
+                    recording.follow(table, told)
             try:
                 with recording:
                     yield
