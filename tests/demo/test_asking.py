@@ -78,7 +78,7 @@ def test_recording_a_model_of_ones_own_has_no_faults(told, request):
 def test_a_gguf_is_recorded_tensor_by_tensor_up_to_the_answer(told_gguf):
     _, trace = told_gguf
     assert len(trace["tensor_loads"]) == 2 * 9 + 2
-    assert set(trace["placements"]["origin"]) == {"checkpoint", "tied", "rebuilt"}
+    assert set(trace["placements"]["origin"]) == {"checkpoint", "converted", "tied", "rebuilt"}
     assert trace["files"].query("format == 'gguf'")["read"].tolist() == [True]
     prompt = trace["prompts"]["text"].tolist()[0]
     assert prompt == "<|im_start|>user\nthe thé?<|im_end|>\n<|im_start|>assistant\n"
