@@ -1,6 +1,7 @@
 """Analyses of real loads: they add up, tell mapped from read, and say where the disk was paid."""
 
 import os
+import subprocess
 import sys
 
 import pytest
@@ -49,6 +50,26 @@ def _forget(folder):
         os.fsync(file)
         os.posix_fadvise(file, 0, 0, os.POSIX_FADV_DONTNEED)
         os.close(file)
+
+
+# In a process of its own: one that has run long has memory to spare, and a load then adds none. The
+# small load before it takes what is taken once.
+_ALONE = """
+import sys, torch, tracer
+from transformers import LlamaForCausalLM
+place, small, folder, dtype = sys.argv[1:]
+for one in (small, folder):
+    with tracer.record(place, strict=True, if_exists="replace"):
+        model = LlamaForCausalLM.from_pretrained(one, torch_dtype=getattr(torch, dtype))
+        with torch.no_grad():
+            model(input_ids=torch.arange(5)[None])
+    del model
+"""
+
+
+def _alone(place, *arguments):
+    subprocess.run([sys.executable, "-c", _ALONE, place, *arguments], check=True)
+    return tracer.open_trace(place)
 
 
 def _loaded_and_run(folder, **options):
@@ -120,22 +141,24 @@ def test_a_cold_load_is_told_from_a_warm_one_by_what_came_from_the_disk(heavy_fo
 
 
 @LINUX
-def test_a_mapped_load_leaves_the_pages_to_the_first_forward_and_a_cast_takes_them(heavy_folder):
-    paid = load_memory.where_paid(_loaded_and_run(heavy_folder, torch_dtype="float32"))
-    paid = paid.set_index("phase")
+def test_a_mapped_load_leaves_the_pages_to_the_first_forward_and_a_cast_takes_them(
+    heavy_folder, llama_folder, tmp_path
+):
+    trace = _alone(tmp_path / "run", llama_folder, heavy_folder, "float32")
+    paid = load_memory.where_paid(trace).set_index("phase")
     assert paid.loc["mapped", "size_bytes"] >= WEIGHTS
     assert paid.loc["load", "file_added_bytes"] < WEIGHTS // 2
     assert paid.loc["first forward", "file_added_bytes"] > WEIGHTS // 2
     assert paid.loc["first forward", "minor_faults"] > 0
-    paid = load_memory.where_paid(_loaded_and_run(heavy_folder, torch_dtype=torch.bfloat16))
-    paid = paid.set_index("phase")
+    trace = _alone(tmp_path / "run", llama_folder, heavy_folder, "bfloat16")
+    paid = load_memory.where_paid(trace).set_index("phase")
     assert paid.loc["read", "size_bytes"] >= WEIGHTS
     assert paid.loc["load", "anonymous_added_bytes"] > WEIGHTS // 3
     assert paid.loc["first forward", "file_added_bytes"] < WEIGHTS // 2
 
 
 @LINUX
-def test_peak_memory_goes_by_the_path_that_the_bytes_take(heavy_folder, tmp_path):
+def test_peak_memory_goes_by_the_path_that_the_bytes_take(heavy_folder, llama_folder, tmp_path):
     """A mapped file needs none of its own, a cast its result, a `.bin` that is read all of it."""
     model = LlamaForCausalLM.from_pretrained(heavy_folder)
     model.config.save_pretrained(tmp_path)
@@ -144,11 +167,11 @@ def test_peak_memory_goes_by_the_path_that_the_bytes_take(heavy_folder, tmp_path
     torch.save(weights, tmp_path / "pytorch_model.bin", _use_new_zipfile_serialization=False)
     del model, weights
     peaks = [
-        load_memory.load_memory(_recorded(folder, torch_dtype=dtype)).iloc[0]
+        load_memory.load_memory(_alone(tmp_path / "run", llama_folder, folder, dtype)).iloc[0]
         for folder, dtype in [
-            (heavy_folder, torch.float32),
-            (heavy_folder, torch.bfloat16),
-            (tmp_path, torch.float32),
+            (heavy_folder, "float32"),
+            (heavy_folder, "bfloat16"),
+            (tmp_path, "float32"),
         ]
     ]
     mapped, cast, read = [peak["times_weights"] for peak in peaks]
