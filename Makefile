@@ -58,7 +58,7 @@ test-generations: $(RELEASES:%=test-generation-%) ## run tests on older releases
 # what their own later ones mended, so warnings are no errors here.
 test-generation-%: $(OLDER)/%/.ready
 	PYTHONPATH=$(OLDER)/$* TRACER_TEST_RELEASE=$* OMP_NUM_THREADS=1 \
-		$(PYTHON) -m pytest -q $(SHARED) -W default -m generations tests
+		$(PYTHON) -m pytest -q $(SHARED) -W default -m generations tests/instrument
 
 .PRECIOUS: $(OLDER)/%/.ready
 $(OLDER)/%/.ready: | $(READY)

@@ -16,16 +16,24 @@ pytestmark = pytest.mark.generations
 NORM = "model.norm.weight"
 
 
+TIME = "5 explained time"
+
+
 def _broken(trace):
     audit = trace.audit().set_index("check")
     bad = audit[audit["verdict"] == "broken"]
     return {check: json.loads(text) for check, text in bad["evidence"].items()}
 
 
+def _broken_but_time(trace):
+    """Without the check that a busy machine may break."""
+    return {check: found for check, found in _broken(trace).items() if check != TIME}
+
+
 def _audited(folder, **options):
     with tracer.record(strict=True, verify_weights=True) as recording:
         AutoModelForCausalLM.from_pretrained(folder, **options)
-    return _broken(recording.trace), recording.trace
+    return _broken_but_time(recording.trace), recording.trace
 
 
 @pytest.mark.skipif(release() < FIVE, reason="generation 4 reads in the loop that is observed")
@@ -42,7 +50,7 @@ def test_a_read_that_goes_past_the_lab_breaks_the_first_check(llama_folder, monk
         with monkeypatch.context() as patch:
             patch.setattr(core_model_loading, "_materialize_copy", strangers)
             AutoModelForCausalLM.from_pretrained(llama_folder)
-    found = _broken(recording.trace)
+    found = _broken_but_time(recording.trace)
     assert list(found) == ["1 reads = fates"]
     assert len(found["1 reads = fates"]) == 5  # two norms a layer and the last
     assert all("norm.weight" in name for name in found["1 reads = fates"])
@@ -89,7 +97,7 @@ def test_a_parameter_without_values_breaks_the_second_check(llama_folder):
     with tracer.record(strict=True) as recording:
         Lost.from_pretrained(llama_folder)
     trace = recording.trace
-    found = _broken(trace)
+    found = _broken_but_time(trace)
     assert set(found) == {"2 none left on meta", "2 none unwritten"}
     assert found["2 none left on meta"] == [f"model-1: {NORM}"]
     row = trace["placements"].set_index("param").loc[NORM]
@@ -124,10 +132,11 @@ def test_time_that_no_step_takes_breaks_the_fifth_check(llama_folder, monkeypatc
         return answer
 
     monkeypatch.setattr(LlamaForCausalLM, "can_generate", classmethod(slow))
-    found, trace = _audited(llama_folder)
-    assert list(found) == ["5 explained time"]
+    others, trace = _audited(llama_folder)
+    found = _broken(trace)
+    assert (list(found), others) == ([TIME], {})
     calls = trace["calls"].set_index("seq")["name"]
-    assert "LlamaForCausalLM.from_pretrained" in [calls[seq] for seq in found["5 explained time"]]
+    assert "LlamaForCausalLM.from_pretrained" in [calls[seq] for seq in found[TIME]]
 
 
 def test_a_healthy_load_breaks_none(llama_folder):

@@ -91,6 +91,9 @@ def _of_argument(scope: str, tokenizer: Any, name: str, value: Any) -> Row:
     if name in dropped:
         why = "accepted and dropped by this version"
         return Row(scope, name, told, None, "call", False, why)
+    if name == "use_fast":
+        is_fast = bool(getattr(tokenizer, "is_fast", False))
+        return Row(scope, name, told, is_fast, "call", is_fast == bool(value))
     if name in _LOCATING:
         return Row(scope, name, told, told, "call")
     effective = getattr(tokenizer, name, value)
