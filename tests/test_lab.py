@@ -12,6 +12,7 @@ from tracer.conversation import Message, Settings
 from tracer.demo import checkpoint_folder, draw_scene
 from tracer.errors import CheckpointError, SessionStateError, TracerError
 from tracer.lab import KEPT_CACHES
+from tracer.machine import Room
 
 GREEDY = Settings(do_sample=False, max_new_tokens=24)
 PICTURE = Message(
@@ -231,7 +232,7 @@ def test_what_cannot_work_is_said_before_a_weight_is_read(tmp_path, monkeypatch)
     (folder / "tokenizer_config.json").write_text(json.dumps(told))
     with pytest.raises(CheckpointError, match="no chat template"):
         tracer.Lab.open(folder)
-    monkeypatch.setattr("tracer.opening.available_memory", lambda: 1000)
+    monkeypatch.setattr("tracer.opening.memory_left", lambda: Room(1000, 1000, "a test"))
     (folder / "chat_template.jinja").write_text("{{ messages }}")
     with pytest.raises(CheckpointError, match=r"0\.0 GB of memory"):
         tracer.Lab.open(folder)

@@ -265,19 +265,12 @@ def _memory() -> Finding:
     if "SC_PHYS_PAGES" not in getattr(os, "sysconf_names", {}):
         return Finding("memory", None, "note", "this platform doesn't tell")
     value = f"{os.sysconf('SC_PHYS_PAGES') * os.sysconf('SC_PAGE_SIZE') / GIB:.1f} GiB"
-    available = available_memory()
-    if available is not None:
-        value += f", {available / GIB:.1f} GiB available"
-    return Finding("memory", value)
-
-
-def available_memory() -> int | None:
-    """Bytes of memory that could be had without swapping; None where the system doesn't tell."""
     meminfo = Path("/proc/meminfo")
-    if not meminfo.exists():
-        return None
-    available = re.search(r"MemAvailable:\s+(\d+) kB", meminfo.read_text())
-    return int(available[1]) * 1024 if available else None
+    if meminfo.exists():
+        available = re.search(r"MemAvailable:\s+(\d+) kB", meminfo.read_text())
+        if available:
+            value += f", {int(available[1]) * 1024 / GIB:.1f} GiB available"
+    return Finding("memory", value)
 
 
 def _cores() -> str | None:

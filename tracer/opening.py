@@ -13,8 +13,9 @@ from pathlib import Path
 from typing import Any, Final
 
 from tracer.conversation import has_template
-from tracer.environment import available_memory, require
+from tracer.environment import require
 from tracer.errors import CheckpointError, TracerError
+from tracer.machine import memory_left
 
 _WEIGHTS: Final = ("*.safetensors", "*.bin", "*.gguf")
 _opened: weakref.WeakValueDictionary[tuple[Any, ...], Opened] = weakref.WeakValueDictionary()
@@ -139,13 +140,14 @@ def _front(source: Any) -> tuple[Any, Any]:
 
 def _require_memory(folder: Path, gguf_file: str | None) -> None:
     """Refuse weights that are larger than what this machine has left."""
-    free = available_memory()
+    room = memory_left()
     files = [folder / gguf_file] if gguf_file else _weight_files(folder)
     needed = sum(file.stat().st_size for file in files)
-    if free is not None and needed > free:
+    if room is not None and needed > room.left_bytes:
         raise CheckpointError(
-            f"the weights in {folder} take {needed / 1e9:.1f} GB, and {free / 1e9:.1f} GB of "
-            "memory are free here; take a smaller or a quantised variant"
+            f"the weights in {folder} take {needed / 1e9:.1f} GB, and "
+            f"{room.left_bytes / 1e9:.1f} GB of memory are free here; "
+            "take a smaller or a quantised variant"
         )
 
 

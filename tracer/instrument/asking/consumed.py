@@ -45,8 +45,7 @@ def encoder_rows(run: Run) -> list[list[int]]:
     given = run.kwargs.get("inputs") if given is None else given
     if getattr(given, "ndim", 0) != 2 or given.is_floating_point():
         return []  # sound or pictures, or made in another way
-    times = max(1, len(run.prompt) // max(1, len(given)))
-    return [row for row in given.tolist() for _ in range(times)]
+    return _for_each_row(run, given.tolist()) or []
 
 
 def _listed(grid: Any) -> list[list[int]]:

@@ -18,7 +18,7 @@ def tell(load: Load, model: Any) -> None:
     asked, effective = dict(load.arguments), _effective(load, model)
     if "torch_dtype" in asked:
         asked.setdefault("dtype", asked["torch_dtype"])
-    dropped = _ignored(IGNORED_LOAD_ARGUMENTS)
+    dropped = ignored(IGNORED_LOAD_ARGUMENTS)
     for name in [*effective, *(key for key in asked if key not in effective)]:
         if name.startswith("_"):
             continue  # the library's own plumbing between the Auto class and this one
@@ -67,7 +67,8 @@ def _origin(load: Load, name: str, asked: dict[str, Any]) -> str:
     return "derived" if name == "max_memory" else "library"
 
 
-def _ignored(table: Any) -> tuple[str, ...]:
+def ignored(table: Any) -> tuple[str, ...]:
+    """Of a table of dropped arguments those of the release that runs."""
     found: tuple[str, ...] = next(names for since, names in table if release() >= since)
     return found
 

@@ -11,8 +11,7 @@ from typing import Any, Final
 
 from tracer.instrument.asking import resizes
 from tracer.instrument.asking.input_settings import Row, attribute_origin, plain, tell_rows
-from tracer.instrument.installer import release
-from tracer.instrument.loads.load_settings import shown
+from tracer.instrument.loads.load_settings import ignored, shown
 from tracer.instrument.targets import IGNORED_TOKENIZER_ARGUMENTS
 from tracer.recorder import Recorder
 
@@ -86,9 +85,8 @@ def _of_parts(recorder: Recorder, loaded: Any, asked: dict[str, Any]) -> Iterato
 
 def _of_argument(scope: str, tokenizer: Any, name: str, value: Any) -> Row:
     """An argument that none of the settings told is made of."""
-    dropped = next(names for since, names in IGNORED_TOKENIZER_ARGUMENTS if release() >= since)
     told = shown(name, value)
-    if name in dropped:
+    if name in ignored(IGNORED_TOKENIZER_ARGUMENTS):
         why = "accepted and dropped by this version"
         return Row(scope, name, told, None, "call", False, why)
     if name == "use_fast":
