@@ -96,21 +96,14 @@ def _load(model: str | Path | None, device: str | None) -> Opened:
     from tracer.demo.models import SEEING, source_of
 
     source = source_of(SEEING if model is None else str(model))
-    if source.gguf_file is not None:
-        require("gguf", "accelerate", extra="live", purpose="reading GGUF")
-    elif not Path(source.place).is_dir():
+    if source.gguf_file is None and not Path(source.place).is_dir():
         from tracer.demo.hub import tell_download
 
         tell_download(source.place)  # what it costs, and whether the hub shows it at all
-    kind, front = _front(source)
-    if not has_template(front):
-        raise CheckpointError(
-            f"{source.place} has no chat template, so there is no way to put a question to it; "
-            "take the chat (often: instruct) variant of the model"
-        )
+    kind, front = chat_parts(source)
+    require_template(front, source.place)
     _require_memory(Path(source.place), source.gguf_file)
-    placement = _placement(device)
-    loaded = kind.from_pretrained(source.place, **source.options, **placement)
+    loaded = kind.from_pretrained(source.place, **source.options, **placement(device))
     if model is None:
         # In float32 a step out of the cache equals one that encodes everything, so that branches
         # need no second prefill.
@@ -118,11 +111,18 @@ def _load(model: str | Path | None, device: str | None) -> Opened:
     return Opened(Path(str(model)).name, loaded.eval(), front)
 
 
-def _front(source: Any) -> tuple[Any, Any]:
-    """The Auto class that loads the model, and its processor or tokenizer."""
+def chat_parts(source: Any) -> tuple[Any, Any]:
+    """The Auto class that loads a chat model, and its processor or tokenizer.
+
+    Raises:
+        CheckpointError: It is no chat model.
+    """
     import transformers as hf
 
-    if source.gguf_file is not None:  # of which the library reads text models alone
+    if source.gguf_file is not None:
+        # The library reads text models alone out of GGUF, and parses the whole file anew for the
+        # configuration, ten seconds for a vocabulary of 49,152: with the model is often enough.
+        require("gguf", "accelerate", extra="live", purpose="reading GGUF")
         return hf.AutoModelForCausalLM, hf.AutoTokenizer.from_pretrained(
             source.place, **source.options
         )
@@ -133,9 +133,22 @@ def _front(source: Any) -> tuple[Any, Any]:
     if type(config) in hf.MODEL_FOR_CAUSAL_LM_MAPPING:
         return hf.AutoModelForCausalLM, hf.AutoTokenizer.from_pretrained(source.place)
     raise CheckpointError(
-        f"{source.place} is a {config.model_type} model, which is no chat model; to see what it "
-        "does, record a script that uses it: python -m tracer record SCRIPT"
+        f"{source.place} is a {config.model_type} model, which is no chat model; to record what it "
+        "does, use it in a script: python -m tracer record SCRIPT"
     )
+
+
+def require_template(front: Any, place: str) -> None:
+    """Refuse a model that can't be asked.
+
+    Raises:
+        CheckpointError: It has no chat template.
+    """
+    if not has_template(front):
+        raise CheckpointError(
+            f"{place} has no chat template, so there is no way to put a question to it; "
+            "take the chat (often: instruct) variant of the model"
+        )
 
 
 def _require_memory(folder: Path, gguf_file: str | None) -> None:
@@ -155,7 +168,8 @@ def _weight_files(folder: Path) -> list[Path]:
     return next((found for one in _WEIGHTS if (found := sorted(folder.glob(one)))), [])
 
 
-def _placement(device: str | None) -> dict[str, Any]:
+def placement(device: str | None = None) -> dict[str, Any]:
+    """Where a model is loaded to: as asked, else to GPUs where there are any."""
     import torch
 
     if device is not None:

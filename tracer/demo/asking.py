@@ -12,11 +12,11 @@ from typing import Any, Final
 
 from tqdm.auto import tqdm
 
+from tracer.conversation import takes_pictures
 from tracer.demo import draw_scene
 from tracer.demo.models import Source
 from tracer.demo.story import SCENE, describe
-from tracer.environment import require
-from tracer.errors import CheckpointError
+from tracer.opening import chat_parts, placement, require_template
 from tracer.session import record
 
 QUESTION: Final = "What is the capital of France?"
@@ -67,81 +67,30 @@ def tell_model_story(
 
 def _ask(source: Source, question: str | None) -> str:
     """Load a model and ask it; give back what it was asked."""
-    if _takes_pictures(source):
+    kind, front = chat_parts(source)
+    require_template(front, source.place)
+    model = kind.from_pretrained(source.place, **source.options, **placement())
+    if takes_pictures(front):
         question = PICTURE_QUESTION if question is None else question
-        _ask_about_picture(source, question)
+        _generate(model, _with_picture(front, question), front)
         return f"Picture   {SCENE}\nQuestion  {question}"
     question = QUESTION if question is None else question
-    _ask_text(source, question)
-    return f"Question  {question}"
-
-
-def _takes_pictures(source: Source) -> bool:
-    from transformers import (
-        MODEL_FOR_CAUSAL_LM_MAPPING,
-        MODEL_FOR_IMAGE_TEXT_TO_TEXT_MAPPING,
-        AutoConfig,
-    )
-
-    if source.gguf_file is not None:
-        # The library reads text models alone out of GGUF, and parses the whole file anew for the
-        # configuration, ten seconds for a vocabulary of 49,152: with the model is often enough.
-        return False
-    config = AutoConfig.from_pretrained(source.place)
-    if type(config) in MODEL_FOR_IMAGE_TEXT_TO_TEXT_MAPPING:
-        return True
-    if type(config) in MODEL_FOR_CAUSAL_LM_MAPPING:
-        return False
-    raise CheckpointError(
-        f"{source.place} is a {config.model_type} model, which is no chat model; to record what it "
-        "does, use it in a script: python -m tracer record SCRIPT"
-    )
-
-
-def _ask_text(source: Source, question: str) -> None:
-    if source.gguf_file is not None:
-        require("gguf", "accelerate", extra="live", purpose="reading GGUF")
-    from transformers import AutoModelForCausalLM, AutoTokenizer
-
-    tokenizer = AutoTokenizer.from_pretrained(source.place, **source.options)
-    _require_template(tokenizer, source)
-    model = AutoModelForCausalLM.from_pretrained(source.place, **source.options, **_placement())
-    inputs = tokenizer.apply_chat_template(
+    inputs = front.apply_chat_template(
         [{"role": "user", "content": question}],
         add_generation_prompt=True,
         return_dict=True,
         return_tensors="pt",
     )
-    _generate(model, inputs, tokenizer)
+    _generate(model, inputs, front)
+    return f"Question  {question}"
 
 
-def _ask_about_picture(source: Source, question: str) -> None:
-    from transformers import AutoModelForImageTextToText, AutoProcessor
-
-    processor: Any = AutoProcessor.from_pretrained(source.place)  # type: ignore[no-untyped-call]
-    _require_template(processor, source)
-    model = AutoModelForImageTextToText.from_pretrained(source.place, **_placement())
+def _with_picture(processor: Any, question: str) -> Any:
     content = [{"type": "image"}, {"type": "text", "text": question}]
     text = processor.apply_chat_template(
         [{"role": "user", "content": content}], tokenize=False, add_generation_prompt=True
     )
-    inputs = processor(text=[text], images=[draw_scene(SCENE)], return_tensors="pt")
-    _generate(model, inputs, processor)
-
-
-def _require_template(front: Any, source: Source) -> None:
-    tokenizer = getattr(front, "tokenizer", front)
-    if not (getattr(front, "chat_template", None) or getattr(tokenizer, "chat_template", None)):
-        raise CheckpointError(
-            f"{source.place} has no chat template, so there is no way to put a question to it; "
-            "take the chat (often: instruct) variant of the model"
-        )
-
-
-def _placement() -> dict[str, str]:
-    import torch
-
-    return {"device_map": "auto"} if torch.cuda.is_available() else {}
+    return processor(text=[text], images=[draw_scene(SCENE)], return_tensors="pt")
 
 
 def _generate(model: Any, inputs: Any, front: Any) -> None:
