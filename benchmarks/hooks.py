@@ -12,7 +12,7 @@ from collections.abc import Callable
 
 import torch
 
-from tracer.instrument.modules import hook_module
+from tracer.instrument.module_hooks import hook_module
 from tracer.journal import Journal
 from tracer.recorder import Options, Recorder
 

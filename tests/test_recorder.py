@@ -6,9 +6,12 @@ import pytest
 
 from tracer.journal import Journal
 from tracer.recorder import RANK_SHIFT, Options, Recorder
-from tracer.rows import Encoded, ModuleSlot, Signature
+from tracer.rows import Circumstances, Encoded, ModuleSlot
 from tracer.spans import ACTIVE
 from tracer.trace import Trace, open_trace
+
+
+PLAIN = Circumstances()
 
 
 class _Clock:
@@ -52,12 +55,11 @@ class _Bench:
         self.state.top = seq
         return seq
 
-    def leave(self, signature):
+    def leave(self, made=()):
         """What its leaving hook does."""
-        seq, parent, slot, start = self.state.frames.pop()
-        self.state.top = parent
-        took = self.clock() - start
-        self.state.rows.extend((seq, parent, self.state.context, start, took, slot, signature))
+        frame = self.state.frames.pop()
+        self.state.top = frame[1]
+        self.state.rows.append((frame, self.state.context, self.clock(), (), made, PLAIN))
 
 
 @pytest.fixture
@@ -141,11 +143,10 @@ def test_open_module_calls_are_cut_with_the_span_below_them(bench):
     slots = [
         bench.recorder.add_slot(ModuleSlot("model-1", path, "Linear")) for path in ("a", "a.b")
     ]
-    signature = bench.recorder.add_signature(Signature("[1, 2]", "[1, 3]", "float32", "cpu"))
     call = bench.call("outer")
     whole = bench.frame(slots[0])
     bench.clock.wait(4)
-    bench.leave(signature)
+    bench.leave((1, 3))
     lost = [bench.frame(slots[0]), bench.frame(slots[1])]
     bench.state.close(call, "interrupted")
     modules = bench.close()["modules"].set_index("seq")
@@ -164,13 +165,12 @@ def test_open_module_calls_are_cut_with_the_span_below_them(bench):
 
 def test_module_calls_bear_the_step_and_stage_of_their_context(bench):
     slot = bench.recorder.add_slot(ModuleSlot("model-1", "a", "Linear"))
-    signature = bench.recorder.add_signature(Signature())
     call = bench.call("generate")
     bench.frame(slot)
-    bench.leave(signature)
+    bench.leave()
     bench.state.context = bench.recorder.context(call.seq, 3, "decode")
     bench.frame(slot)
-    bench.leave(signature)
+    bench.leave()
     bench.state.close(call)
     modules = bench.close()["modules"]
     assert modules["stage"].tolist() == ["forward", "decode"]

@@ -1,8 +1,8 @@
 """One recording's clock, sequence, span stacks and buffers, and its one error boundary.
 
 Knows no library: `instrument/` tells it what happened, in plain numbers and text, and it turns
-that into rows for the journal. Hot events (module calls) are seven integers in a list until they
-are drained between steps; everything else is a dict a row. Nothing here keeps a tensor.
+that into rows for the journal. Hot events (module calls) are a tuple of numbers each until they are
+drained between steps; everything else is a dict a row. Nothing here keeps a tensor.
 """
 
 from __future__ import annotations
@@ -164,7 +164,6 @@ class Recorder:
         self.listening: dict[int, ThreadState] = {}
         self.places = Places()
         self.slots: list[row_forms.ModuleSlot] = []
-        self.signatures: list[row_forms.Signature] = []
         self.contexts: list[tuple[int, int, str]] = [(-1, -1, "forward")]
         self.targets_seen: dict[str, int] = defaultdict(int)
         self.targets_done: dict[str, int] = defaultdict(int)  # of these, ended without an error
@@ -286,19 +285,6 @@ class Recorder:
         self.slots.append(slot)
         return len(self.slots) - 1
 
-    def add_signature(self, signature: row_forms.Signature) -> int:
-        """Register what is the same for many calls of a module: shapes, dtype, source, stack."""
-        self.signatures.append(signature)
-        return len(self.signatures) - 1
-
-    def interrupted_signature(self, slot: int) -> int:
-        """The signature of a call of this module that never ended."""
-        known = self.slots[slot].interrupted
-        if known is None:
-            known = self.add_signature(row_forms.Signature(status="interrupted"))
-            self.slots[slot].interrupted = known
-        return known
-
     # Where rows go
 
     def write_start(self, state: ThreadState, span: Span) -> None:
@@ -310,7 +296,7 @@ class Recorder:
 
     def flush_if_due(self, state: ThreadState) -> None:
         """Between steps and between batches of tensors: write what has gathered, once a second."""
-        waiting = self._pending_rows + len(state.rows) // row_forms.HOT_WIDTH
+        waiting = self._pending_rows + len(state.rows)
         # In memory nothing is safer for being handed over early.
         is_time = self.sink.is_durable and self.clock() - self._last_flush >= _FLUSH_NS
         if waiting < _FLUSH_ROWS and not is_time:
@@ -328,7 +314,7 @@ class Recorder:
         values, state.values = state.values, {}
         if not hot or "modules" in self.dropped:
             return
-        self.drained_modules += len(hot) // row_forms.HOT_WIDTH
+        self.drained_modules += len(hot)
         self.sink.append("modules", row_forms.module_batch(self, hot, state.thread, values))
 
     def flush(self) -> None:

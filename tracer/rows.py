@@ -25,9 +25,8 @@ if TYPE_CHECKING:
     from tracer.recorder import Recorder
     from tracer.spans import Span
 
-HOT_WIDTH: Final = 7
-"""Integers a module call: seq, parent, context, start, duration (-1 none), slot, signature."""
-SLOT_PLACE: Final = 5
+Frame = tuple[int, int, int, int]
+"""An open module call: seq, parent, slot, start."""
 
 
 @dataclasses.dataclass(slots=True)
@@ -38,19 +37,23 @@ class ModuleSlot:
     path: str
     class_name: str
     source: str | None = None
-    interrupted: int | None = None
 
 
-@dataclasses.dataclass(frozen=True, slots=True)
-class Signature:
-    """What many calls of a module have in common: shapes, dtype, device, call path, outcome."""
+@dataclasses.dataclass(frozen=True, slots=True, eq=False)
+class Circumstances:
+    """What calls of a module from one place have in common: call path, dtype, device, outcome."""
 
-    input_shape: str | None = None
-    output_shape: str | None = None
+    stack: str | None = None
     dtype: str | None = None
     device: str | None = None
-    stack: str | None = None
     status: str = "ok"
+
+
+INTERRUPTED: Final = Circumstances(status="interrupted")
+
+Shape = tuple[int, ...]
+HotRow = tuple[Frame, int, int | None, Shape | None, Shape | None, Circumstances]
+"""A module call that ended: context, end (None: never), shapes of input and output, the rest."""
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -161,37 +164,34 @@ def start_batch(spans: Iterable[tuple[Span, str]], origin: int, rank: int) -> pa
 
 def module_batch(
     recorder: Recorder,
-    hot: list[int],
+    hot: Sequence[HotRow],
     thread: str,
     values: dict[int, tuple[float, float, float, int]],
 ) -> pa.RecordBatch:
     """A thread's module calls as one batch of `modules`."""
-    numbers = np.array(hot, dtype=np.int64).reshape(-1, HOT_WIDTH)
-    count = len(numbers)
-    contexts = _lookup(recorder.contexts, numbers[:, 2], ("call", "step", "stage"))
-    slots = _lookup(recorder.slots, numbers[:, 5], ("model", "path", "class_name", "source"))
-    shared = _lookup(
-        recorder.signatures,
-        numbers[:, 6],
-        ("input_shape", "output_shape", "dtype", "device", "stack", "status"),
-    )
-    duration = numbers[:, 4]
-    step = contexts["step"]
+    frames, contexts, ends, given, made, circumstances = zip(*hot, strict=True)
+    seqs, parents, slots, starts = (np.array(cells) for cells in zip(*frames, strict=True))
+    count = len(hot)
+    places = _shared(contexts, ("call", "step", "stage"), recorder.contexts)
+    module = _shared(slots.tolist(), ("model", "path", "class_name", "source"), recorder.slots)
+    step = places["step"]
     columns: dict[str, Any] = {
-        **contexts,
-        **slots,
-        **shared,
-        "seq": numbers[:, 0],
-        "parent": numbers[:, 1],
-        "name": slots["path"],
-        "start_ns": numbers[:, 3] - recorder.origin,
-        "duration_ns": pa.array(duration, mask=duration < 0),
+        **places,
+        **module,
+        **_shared(circumstances, ("stack", "dtype", "device", "status")),
+        "input_shape": _shape_cells(given),
+        "output_shape": _shape_cells(made),
+        "seq": seqs,
+        "parent": parents,
+        "name": module["path"],
+        "start_ns": starts - recorder.origin,
+        "duration_ns": pa.compute.subtract(pa.array(ends, pa.int64()), pa.array(starts)),
         "thread": pa.repeat(thread, count),
         "rank": np.full(count, recorder.rank),
         "step": pa.compute.if_else(pa.compute.less(step, 0), pa.scalar(None, pa.int64()), step),
     }
     if values:
-        columns |= _statistics(numbers[:, 0], values)
+        columns |= _statistics(seqs, values)
     schema = arrow_schema("modules")
     arrays = [
         _as_array(columns[field.name], field.type)
@@ -202,18 +202,32 @@ def module_batch(
     return pa.RecordBatch.from_arrays(arrays, schema=schema)
 
 
-def _lookup(things: Sequence[Any], indices: Any, names: tuple[str, ...]) -> dict[str, pa.Array]:
-    """Columns of shared descriptions, one entry a row, through Arrow's take."""
-    used, inverse = np.unique(indices, return_inverse=True)
-    positions = pa.array(inverse)
-    picked = [things[index] for index in used]
+def _factorised(cells: Iterable[Any]) -> tuple[list[Any], pa.Array]:
+    """The distinct cells, and of each cell which of them it is."""
+    places: dict[Any, int] = {}
+    codes = [places.setdefault(cell, len(places)) for cell in cells]
+    return list(places), pa.array(codes, pa.int32())
+
+
+def _shared(
+    cells: Iterable[Any], names: tuple[str, ...], things: Sequence[Any] | None = None
+) -> dict[str, pa.Array]:
+    """Columns of descriptions that many rows share; a cell is one, or its place in `things`."""
+    distinct, codes = _factorised(cells)
+    picked = distinct if things is None else [things[index] for index in distinct]
     columns = {}
     for place, name in enumerate(names):
         entries = [
             thing[place] if isinstance(thing, tuple) else getattr(thing, name) for thing in picked
         ]
-        columns[name] = pa.array(entries).take(positions)
+        columns[name] = pa.array(entries).take(codes)
     return columns
+
+
+def _shape_cells(shapes: Iterable[Shape | None]) -> pa.Array:
+    distinct, codes = _factorised(shapes)
+    texts = [None if one is None else shape_text(tuple(one)) for one in distinct]
+    return pa.array(texts, pa.string()).take(codes)
 
 
 def _statistics(

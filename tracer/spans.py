@@ -14,6 +14,7 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, Final
 
 from tracer.clocks import waited_ns
+from tracer.rows import INTERRUPTED, Frame, HotRow
 
 if TYPE_CHECKING:
     from tracer.recorder import Recorder
@@ -45,7 +46,7 @@ class ThreadState:
 
     `frames` holds the module calls that are open, above the spans that are: a hook pushes and pops
     there without looking at the spans. `context` says which call, step and stage hot rows belong
-    to.
+    to, `place` from where the model was called whose modules run.
     """
 
     __slots__ = (
@@ -60,6 +61,7 @@ class ThreadState:
         "load",
         "muted",
         "pipeline",
+        "place",
         "recorder",
         "recorder_ns",
         "rows",
@@ -75,11 +77,12 @@ class ThreadState:
         self.ident = threading.get_ident()
         self.thread = threading.current_thread().name
         self.spans: list[Span] = []
-        self.frames: list[tuple[int, int, int, int]] = []  # (seq, parent, slot, start)
+        self.frames: list[Frame] = []
         self.top = -1
         self.call = -1
         self.context = 0
-        self.rows: list[int] = []
+        self.place: str | None = None  # key of the call path to the outermost model that runs
+        self.rows: list[HotRow] = []
         self.values: dict[int, tuple[float, float, float, int]] = {}
         self.recorder_ns = 0
         self.counts: dict[str, int] = {}
@@ -196,10 +199,9 @@ class ThreadState:
     def cut_frames(self, keep: int) -> None:
         """Write module calls above `keep` as interrupted: their closing hook never fired."""
         while len(self.frames) > keep:
-            seq, parent, slot, start = self.frames.pop()
-            signature = self.recorder.interrupted_signature(slot)
-            self.rows.extend((seq, parent, self.context, start, -1, slot, signature))
-            self.top = parent
+            frame = self.frames.pop()
+            self.rows.append((frame, self.context, None, None, None, INTERRUPTED))
+            self.top = frame[1]
 
     def end_all(self) -> None:
         """The recording ends while this thread is still inside a call."""

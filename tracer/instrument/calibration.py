@@ -35,7 +35,7 @@ def cost(recorder: Recorder, wall_ns: int) -> dict[str, Any]:
 
 
 def _module_call_ns() -> int:
-    from tracer.instrument.modules import hook_module
+    from tracer.instrument.module_hooks import hook_module
 
     torch = sys.modules["torch"]
     recorder = Recorder(Nowhere(), Options())

@@ -643,13 +643,13 @@ TARGETS: Final[tuple[Target, ...]] = (
         follows=_SAMPLE,
     ),
     # A model made before the recording is met at its first forward.
-    Target(_PRETRAINED, "__call__", "modules.forward_call", "forward", route="root"),
+    Target(_PRETRAINED, "__call__", "forwards.forward_call", "forward", route="root"),
     # Compiled code is traced past every wrapper, so its calls are met from the outside.
-    Target(_PRETRAINED, "get_compiled_call", "modules.compiled_by_generate", "forward"),
+    Target(_PRETRAINED, "get_compiled_call", "forwards.compiled_by_generate", "forward"),
     Target(
         "torch._dynamo.eval_frame:OptimizedModule",
         "__call__",
-        "modules.compiled_by_the_user",
+        "forwards.compiled_by_the_user",
         "forward",
         route="root",
     ),

@@ -12,7 +12,7 @@ from typing import Any, Final
 
 from tracer.instrument import measure
 from tracer.recorder import Recorder
-from tracer.rows import HOT_WIDTH, SLOT_PLACE
+from tracer.rows import HotRow
 
 NAMES: Final = ("cache", "past_key_values")
 """What a cache is called among a forward's arguments and outputs: since generation 5, before."""
@@ -203,7 +203,9 @@ def is_rotary(class_name: str) -> bool:
     return "Rotary" in class_name and "Vision" not in class_name
 
 
-def count_rotary(recorder: Recorder, rows: list[int], start: int) -> int:
+def count_rotary(recorder: Recorder, rows: list[HotRow], start: int) -> int:
     """Calls of language-model rotary modules among the hot rows from `start` on."""
-    rotary = {index for index, slot in enumerate(recorder.slots) if is_rotary(slot.class_name)}
-    return sum(slot in rotary for slot in rows[start + SLOT_PLACE :: HOT_WIDTH])
+    known: dict[int, bool] = recorder.notes.setdefault("rotary_slots", {})
+    for slot in range(len(known), len(recorder.slots)):  # modules that were hooked since
+        known[slot] = is_rotary(recorder.slots[slot].class_name)
+    return sum(known[frame[2]] for frame, *_ in rows[start:])

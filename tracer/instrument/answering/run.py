@@ -103,7 +103,7 @@ class Run:
         self.chain_length = 1
         self.own_config: dict[str, Any] = {}
         self.defaults: dict[str, Any] = {}  # the library's own, where a config object holds them
-        self.stacks: dict[tuple[int, int | None], str] = {}
+        self.stacks: dict[tuple[int, int], str] = {}
 
     # Boundaries
 
@@ -129,7 +129,7 @@ class Run:
             f"{stage} {self.number}",
             model=self.name,
             source=places.source(type(self.model).forward),
-            stack=self._stack(),
+            stack=self.where_it_stands(),
         )
         state.context = self.recorder.context(self.span.seq, self.number, stage)
         self.step = Step(self.number, span, span.start, rotary_rows=len(state.rows))
@@ -140,11 +140,11 @@ class Run:
             if self.rounds and len(self.step.drafted):
                 self.step.columns["kind"] = "verify"
 
-    def _stack(self) -> str:
-        """The call path to the loop, walked anew only when the loop stands elsewhere."""
+    def where_it_stands(self) -> str:
+        """Key of the call path to the loop, walked anew only when the loop stands elsewhere."""
         places = self.recorder.places
         loop = places.caller(sys._getframe())
-        where = (id(loop), None if loop is None else loop.f_lineno)
+        where = (0, 0) if loop is None else (id(loop.f_code), loop.f_lasti)
         if where not in self.stacks:
             self.stacks[where] = places.stack(loop)
         return self.stacks[where]

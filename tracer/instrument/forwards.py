@@ -1,0 +1,97 @@
+"""Forwards of whole models: a step of generate(), a call of the user, or a model inside another."""
+
+from __future__ import annotations
+
+import functools
+import sys
+from typing import Any, Final
+
+from tracer.instrument import memory, modules
+from tracer.instrument.answering import loops
+from tracer.instrument.asking import fed
+from tracer.instrument.installer import INSTALLER
+from tracer.instrument.stages import Call, Observer, open_call
+from tracer.instrument.targets import TARGETS
+from tracer.spans import ThreadState
+
+_FORWARD: Final = next(one for one in TARGETS if one.observe == "forwards.forward_call")
+
+
+def forward_call(state: ThreadState, call: Call) -> Observer:
+    """`PreTrainedModel.__call__`: a step of generate, a forward of the user, or an inner model."""
+    model = call.args[0]
+    run = state.run
+    if run is not None:
+        memory.first_forward(state, run.name, ended=False)  # an encoder runs ahead of the rest
+    outer = state.place
+    if run is not None and run.awaits_forward(model):
+        state.place = run.where_it_stands()
+        run.forward_began()
+        outcome = yield None
+        run.forward_ended(outcome)
+        state.place = outer
+        memory.first_forward(state, run.name, ended=True)
+        return
+    if state.spans or state.frames:
+        state.place = outer or state.recorder.places.stack(sys._getframe())
+        yield None
+        state.place = outer
+        return
+    yield from _user_forward(state, call, model)
+
+
+def _user_forward(
+    state: ThreadState, call: Call, model: Any, *, compiled: bool | None = None
+) -> Observer:
+    recorder = state.recorder
+    modules.meet(recorder, model)
+    span = open_call(
+        state,
+        call,
+        f"{type(model).__name__}.forward",
+        "forward",
+        model=recorder.models.of(model),
+        grad_mode=modules.grad_mode(),
+        compiled=modules.is_compiled(model) if compiled is None else compiled,
+    )
+    name = recorder.models.of(model)
+    memory.first_forward(state, name, ended=False)
+    step = None
+    with recorder.guard("steps"):
+        step = loops.begin(state, call, model, span)
+    fed.note(state, span.seq, model, loops.given_to(model, call))
+    outer, state.place = state.place, span.columns["stack"]
+    outcome = yield None
+    state.place = outer
+    if step is not None:
+        loops.end(state, step, outcome)
+    memory.first_forward(state, name, ended=True)
+    state.close(span, outcome.status)
+    recorder.flush_if_due(state)
+
+
+def compiled_by_generate(state: ThreadState, call: Call) -> Observer:
+    """`get_compiled_call`: what it gives is called in place of the model, past every wrapper."""
+    model, run = call.args[0], state.run
+    outcome = yield None
+    if outcome.error is not None or run is None or model is not run.model:
+        return
+    run.is_compiled = True
+    run.span.columns["compiled"] = True
+    state.recorder.fault(run.name, f"generate() runs it compiled: {modules.UNSEEN}")
+    compiled = outcome.result
+
+    def as_a_call(_: Any, *args: Any, **kwargs: Any) -> Any:
+        return compiled(*args, **kwargs)
+
+    outcome.result = functools.partial(INSTALLER.observed(_FORWARD, as_a_call), model)
+
+
+def compiled_by_the_user(state: ThreadState, call: Call) -> Observer:
+    """A module that `torch.compile` gave: what happens in it is traced past every wrapper."""
+    module = call.args[0]._orig_mod
+    state.recorder.fault(type(module).__name__, f"it runs compiled: {modules.UNSEEN}")
+    if state.spans or state.frames or not modules.is_model(module):
+        yield None
+        return
+    yield from _user_forward(state, call, module, compiled=True)
