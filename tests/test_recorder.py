@@ -10,7 +10,6 @@ from tracer.rows import Circumstances, Encoded, ModuleSlot
 from tracer.spans import ACTIVE
 from tracer.trace import Trace, open_trace
 
-
 PLAIN = Circumstances()
 
 

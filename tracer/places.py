@@ -93,10 +93,6 @@ class Places:
         # Two threads may meet a path at once: the first name stands.
         return self._stacks.setdefault(key, f"stack-{next(self._numbers)}")
 
-    def _owns(self, code: CodeType) -> bool:
-        known = self._is_ours.get(id(code))
-        return self._remember(code) if known is None else known
-
     def _remember(self, code: CodeType) -> bool:
         self._codes[id(code)] = code  # keeps it, so that its identity stays its own
         ours = self._is_ours[id(code)] = code.co_filename.startswith(_OWN_ROOMS)
@@ -104,7 +100,10 @@ class Places:
 
     def caller(self, frame: FrameType | None) -> FrameType | None:
         """The innermost frame that is not the lab's own."""
-        while frame is not None and self._owns(frame.f_code):
+        while frame is not None:
+            ours = self._is_ours.get(id(frame.f_code))
+            if not (self._remember(frame.f_code) if ours is None else ours):
+                break
             frame = frame.f_back
         return frame
 

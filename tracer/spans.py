@@ -164,7 +164,7 @@ class ThreadState:
     ) -> tuple[str, dict[str, Any]] | None:
         """Close a span whose row will be completed and then given to `release`."""
         end = self.recorder.clock()
-        if not any(one is span for one in self.spans):
+        if not ((self.spans and self.spans[-1] is span) or any(one is span for one in self.spans)):
             return None  # the recording ended first and wrote it as interrupted
         while self.spans[-1] is not span:
             self.release(self._finish(self.spans[-1], None, "interrupted"))

@@ -387,8 +387,18 @@ def test_a_picture_belongs_to_the_forward_that_saw_it(processor, seeing, seeing_
         seeing(**inputs)
     trace = recording.trace
     (call,) = trace["calls"].query("kind == 'forward'")["seq"]
-    assert set(trace["tokens"]["event"]) == set(trace["images"]["event"]) == {call}
-    assert "unknown" not in set(trace["tokens"]["origin"])
+    tokens, (image,) = trace["tokens"], trace["images"].itertuples()
+    assert set(tokens["event"]) == set(trace["images"]["event"]) == {call}
+    assert "unknown" not in set(tokens["origin"])
+    assert image.replaced_embeddings == image.expected_tokens == image.found_tokens > 0
+    axes = tokens.sort_values("index")[["position_t", "position_h", "position_w"]]
+    with tracer.record(strict=True) as generated:
+        _, inputs = ask(processor)
+        seeing.generate(**inputs, max_new_tokens=1, do_sample=False)
+    prompt = generated.trace["tokens"].query("origin != 'generated'").sort_values("index")
+    assert axes.to_numpy().tolist() == prompt[axes.columns].to_numpy().tolist()
+    verdicts = trace.audit().set_index("check")["verdict"]
+    assert verdicts["7 placeholders = features"] == "holds", verdicts
 
 
 def test_an_encoder_takes_over_its_prompt(processor):

@@ -59,12 +59,14 @@ def _user_forward(
     step = None
     with recorder.guard("steps"):
         step = loops.begin(state, call, model, span)
-    fed.note(state, span.seq, model, loops.given_to(model, call))
+    prompt = fed.begin(state, span.seq, model, loops.given_to(model, call))
     outer, state.place = state.place, span.columns["stack"]
     outcome = yield None
     state.place = outer
     if step is not None:
         loops.end(state, step, outcome)
+    if prompt is not None:
+        fed.end(state, prompt)
     memory.first_forward(state, name, ended=True)
     state.close(span, outcome.status)
     recorder.flush_if_due(state)

@@ -8,6 +8,7 @@ the target that it follows was.
 from __future__ import annotations
 
 import dataclasses
+import functools
 from typing import Final, Literal
 
 Route = Literal["root", "inner", "job"]
@@ -17,7 +18,7 @@ FIVE: Final = (5, 0)
 LATE_FOUR: Final = (4, 57)
 
 
-@dataclasses.dataclass(frozen=True, slots=True)
+@dataclasses.dataclass(frozen=True)
 class Target:
     """One patched attribute.
 
@@ -48,7 +49,7 @@ class Target:
     since: Version | None = None
     before: Version | None = None
 
-    @property
+    @functools.cached_property  # asked for at every call of it
     def name(self) -> str:
         """Owner and attribute, without the package's common beginning."""
         return f"{self.owner}.{self.attribute}".removeprefix("transformers.").replace(":", ".")

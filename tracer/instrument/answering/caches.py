@@ -134,7 +134,7 @@ def _layers(cache: Any, seen: int | None) -> list[tuple[Any, ...]] | None:
     """Cells of `_LAYER_COLUMNS` for each layer; None of a cache of no known form."""
     layers = getattr(cache, "layers", None)
     if layers is not None:
-        return [_describe(layer, seen) for layer in layers]
+        return _of_layers(layers, seen)
     keys = getattr(cache, "key_cache", None)
     if keys is not None:
         return [_of_list(cache, place, seen) for place in range(len(keys))]
@@ -143,16 +143,38 @@ def _layers(cache: Any, seen: int | None) -> list[tuple[Any, ...]] | None:
     return None
 
 
-def _describe(layer: Any, seen: int | None) -> tuple[Any, ...]:
-    """Cells of a layer object; asked for every layer at every step, so each look-up counts."""
-    keys: Any = getattr(layer, "keys", None)
-    values: Any = getattr(layer, "values", None)
+def _of_layers(layers: Any, seen: int | None) -> list[tuple[Any, ...]]:
+    """Cells of layer objects; made once for neighbours that are alike, at every step anew."""
+    rows: list[tuple[Any, ...]] = []
+    last = None
+    for layer in layers:
+        own = read(count(layer)) if seen is None else seen
+        keys, values = getattr(layer, "keys", None), getattr(layer, "values", None)
+        if not hasattr(keys, "shape") or not hasattr(values, "shape"):
+            rows.append(_describe(layer, own))
+            continue
+        alike = (
+            *(type(layer), own, _longest(layer), hasattr(layer, "_quantized_keys")),
+            *(keys.shape, values.shape, keys.dtype, values.dtype, keys.device),
+        )
+        rows.append(rows[-1] if alike == last and not alike[3] else _describe(layer, own))
+        last = alike
+    return rows
+
+
+def _longest(layer: Any) -> int | None:
     if hasattr(layer, "get_max_length"):
         longest = layer.get_max_length()
     else:  # its name in generation 4
         longest = layer.get_max_cache_shape() if hasattr(layer, "get_max_cache_shape") else None
-    capacity = int(longest) if longest is not None and int(longest) > 0 else None
-    seen = read(count(layer)) if seen is None else seen
+    return None if longest is None else int(longest)
+
+
+def _describe(layer: Any, seen: int | None) -> tuple[Any, ...]:
+    keys: Any = getattr(layer, "keys", None)
+    values: Any = getattr(layer, "values", None)
+    longest = _longest(layer)
+    capacity = longest if longest is not None and longest > 0 else None
     packed = getattr(layer, "_quantized_keys", None)
     if packed is not None:
         return _quantized(layer, packed, seen, capacity)

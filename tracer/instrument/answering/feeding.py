@@ -29,7 +29,9 @@ def ends(position_ids: Any) -> Any:
         return None
     if position_ids.device.type == "meta":
         return None
-    return position_ids[..., 0, :][..., [0, -1]].reshape(-1, 2).clone()
+    # A stride takes both at once; an index of two numbers would be made into a tensor first.
+    first_row = position_ids[..., 0, :: max(1, position_ids.shape[-1] - 1)]
+    return first_row.reshape(-1, first_row.shape[-1]).clone()
 
 
 def read_ends(copied: Any) -> tuple[int | None, int | None]:
@@ -39,7 +41,7 @@ def read_ends(copied: Any) -> tuple[int | None, int | None]:
     pairs = copied.tolist()
     # The last axis group is what rotates; plain text positions before it only count tokens.
     rotating = pairs[-3:] if len(pairs) >= 3 else pairs
-    return int(rotating[0][0]), int(max(pair[1] for pair in rotating))
+    return int(rotating[0][0]), int(max(pair[-1] for pair in rotating))
 
 
 def index_ends(cache_position: Any) -> Any:

@@ -1,8 +1,8 @@
 """Whether image features really replaced the placeholders: rows compared, not counted.
 
 The vision model's output is copied (the lab's own copy, freed at the end of the prefill) and
-compared with the embeddings that the language model is then given. Where the model computes its
-positions itself, they are met on the same way.
+compared with the embeddings that the language model is then given, in generate() as in a forward of
+the user's own. Where the model computes its positions itself, they are met on the same way.
 """
 
 from __future__ import annotations
@@ -11,10 +11,12 @@ import sys
 import threading
 from typing import TYPE_CHECKING, Any, Final
 
+from tracer.instrument.asking import fed
+from tracer.instrument.asking.fed import Fed
 from tracer.instrument.hooks import InertInCopies
 from tracer.instrument.installer import tracing_test
 from tracer.recorder import Recorder
-from tracer.spans import ACTIVE
+from tracer.spans import ACTIVE, ThreadState
 
 if TYPE_CHECKING:
     from tracer.instrument.answering.run import Run
@@ -38,27 +40,28 @@ def watch(recorder: Recorder, model: Any, handles: list[Any]) -> None:
     def seen(module: Any, args: Any, kwargs: Any, output: Any) -> None:
         if is_traced():
             return
-        state = ACTIVE.get(threading.get_ident())
-        run = state.run if state is not None and state.recorder is recorder else None
+        state, prompt = _consumed(recorder)
         features = getattr(output, "pooler_output", output)
-        if state is None or run is None or not hasattr(features, "detach"):
+        if state is None or prompt is None or not hasattr(features, "detach"):
             return
         with state.own_work("copy of image features"), recorder.guard("images"):
-            run.features.append(features.detach().clone())
+            prompt.features.append(features.detach().clone())
 
     def merged(module: Any, args: Any, kwargs: Any) -> None:
         if is_traced():
             return
-        state = ACTIVE.get(threading.get_ident())
-        run = state.run if state is not None and state.recorder is recorder else None
-        if state is None or run is None:
+        state, prompt = _consumed(recorder)
+        if state is None or prompt is None:
             return
-        run.note_positions(kwargs.get("position_ids"))
+        prompt.note_positions(kwargs.get("position_ids"))
         embeddings = kwargs.get("inputs_embeds")
-        if not run.features or embeddings is None:
+        if not prompt.features or embeddings is None:
             return
         with state.own_work("comparison of embeddings"), recorder.guard("images"):
-            _compare(run, embeddings)
+            if isinstance(prompt, Fed):
+                prompt.compare(embeddings)
+            else:
+                _compare(prompt, embeddings)
 
     for eye in eyes:
         handles.append(eye.register_forward_hook(InertInCopies(seen), with_kwargs=True))
@@ -66,6 +69,14 @@ def watch(recorder: Recorder, model: Any, handles: list[Any]) -> None:
         # The first of them that is given embeddings compares; the features are gone after that.
         if not any(part is eye for eye in eyes):
             handles.append(part.register_forward_pre_hook(InertInCopies(merged), with_kwargs=True))
+
+
+def _consumed(recorder: Recorder) -> tuple[ThreadState | None, Run | Fed | None]:
+    """Whose prompt goes through the model in this thread: a generate()'s or a forward's."""
+    state = ACTIVE.get(threading.get_ident())
+    if state is None or state.recorder is not recorder:
+        return None, None
+    return state, state.run or fed.running(recorder, state.ident)
 
 
 def _compare(run: Run, embeddings: Any) -> None:
