@@ -8,18 +8,15 @@ shapes; what these mean is worked out when rows are drained, and what many calls
 
 from __future__ import annotations
 
-import contextlib
-import functools
 import sys
 import threading
-import time
-import types
 from collections.abc import Iterator
 from typing import Any, Final
 
 import torch
 
 from tracer.instrument import measure
+from tracer.instrument.hooks import InertInCopies
 from tracer.recorder import Recorder
 from tracer.rows import Circumstances, ModuleSlot
 from tracer.spans import Frame, ThreadState
@@ -40,43 +37,25 @@ def hook_module(recorder: Recorder, model: str, path: str, module: Any) -> Itera
     slot = ModuleSlot(model, path, type(module).__name__)
     slot.source = recorder.places.source(type(module).forward)
     hooks = ModuleHooks(recorder, recorder.add_slot(slot))
-    leave = hooks.leave_with_values if recorder.options.values else hooks.leave
-    yield module.register_forward_pre_hook(hooks.enter)
+    leave = InertInCopies(hooks.leave_with_values if recorder.options.values else hooks.leave)
+    yield module.register_forward_pre_hook(InertInCopies(hooks.enter))
     # `always_call` and keywords cost nothing in torch; without the first an error would stay open.
     yield module.register_forward_hook(leave, with_kwargs=True, always_call=True)
 
 
 class ModuleHooks:
-    """What one module's hooks need, side by side.
-
-    Methods and not closures: torch calls them from Python without a step through C, and a copied
-    or pickled model takes along nothing of the lab.
-    """
+    """The hooks of one module; what they need stands side by side, not each in a cell of its own."""
 
     __slots__ = ("clock", "known", "last", "listening", "next_seq", "recorder", "slot")
 
     def __init__(self, recorder: Recorder, slot: int) -> None:
-        self.recorder: Recorder | None = recorder
+        self.recorder = recorder
         self.slot = slot
-        self.listening: dict[int, ThreadState] = recorder.listening
+        self.listening = recorder.listening
         self.clock = recorder.clock
         self.next_seq = recorder.next_seq
         self.known: dict[Any, Circumstances] = {}
         self.last: _Known = (self, -1, None, _NOTHING)  # a place that no call was made from
-
-    def __deepcopy__(self, memo: dict[int, Any]) -> ModuleHooks:
-        """Hooks that never meet a recording."""
-        inert = object.__new__(ModuleHooks)
-        inert.recorder, inert.slot, inert.listening = None, -1, {}
-        inert.clock, inert.next_seq = time.perf_counter_ns, int
-        inert.known, inert.last = {}, (inert, -1, None, _NOTHING)
-        return inert
-
-    def __reduce__(self) -> tuple[Any, ...]:
-        """Made of the standard library alone: it is read where the lab is not installed."""
-        nothing = contextlib.nullcontext().__exit__
-        names = ("enter", "leave", "leave_with_values")
-        return functools.partial(types.SimpleNamespace, **dict.fromkeys(names, nothing)), ()
 
     def enter(self, module: Any, args: tuple[Any, ...]) -> None:
         """The module is called."""
@@ -143,10 +122,9 @@ class ModuleHooks:
             self._failed(error)
 
     def _failed(self, error: Exception) -> None:
-        if self.recorder is not None:
-            self.recorder.fault("module hook", f"the recorder failed: {error!r}", error)
-            if self.recorder.strict:
-                raise error
+        self.recorder.fault("module hook", f"the recorder failed: {error!r}", error)
+        if self.recorder.strict:
+            raise error
 
     def _circumstances(
         self, state: ThreadState, above: int, made: Any, status: str = "ok"
@@ -155,14 +133,14 @@ class ModuleHooks:
         dtype = None if made is None else made.dtype
         key = (state.place, above, dtype, status)
         found = None if state.place is None else self.known.get(key)
-        if found is None and self.recorder is not None:
+        if found is None:
             found = self.known[key] = Circumstances(
                 self.recorder.places.stack(sys._getframe(2)),
                 measure.dtype_name(dtype),
                 None if made is None else measure.device_name(made.device),
                 status,
             )
-        return found or _NOTHING
+        return found
 
     def _without_tensors(
         self, state: ThreadState, frame: Frame, end: int, given: Any, made: Any, output: Any
