@@ -23,6 +23,10 @@ ACTIVE: Final[dict[int, ThreadState]] = {}
 """Thread ident to the state whose outermost span is open there: what a hook looks up first."""
 
 
+Place = tuple[str | None, Any]
+"""From where a model is called: key of the call path, and its device; one object for the same."""
+
+
 @dataclasses.dataclass(slots=True)
 class Span:
     """An open event. `start` is the raw clock; `columns` become the row's own columns."""
@@ -81,7 +85,7 @@ class ThreadState:
         self.top = -1
         self.call = -1
         self.context = 0
-        self.place: str | None = None  # key of the call path to the outermost model that runs
+        self.place: Place | None = None  # of the outermost model that runs
         self.rows: list[HotRow] = []
         self.values: dict[int, tuple[float, float, float, int]] = {}
         self.recorder_ns = 0

@@ -22,7 +22,7 @@ def hooked():
     recorder, module = Recorder(Nowhere(), Options()), torch.nn.Linear(4, 3)
     state = recorder.thread_state()
     state.open("calls", "forward", "counted")
-    state.place = "stack-1"
+    state.place = "here", None
     handles = list(hook_module(recorder, "model-1", "module", module))
     with torch.no_grad():
         module(torch.ones(1, 4))  # the first call looks round

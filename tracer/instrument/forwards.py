@@ -12,7 +12,7 @@ from tracer.instrument.asking import fed
 from tracer.instrument.installer import INSTALLER
 from tracer.instrument.stages import Call, Observer, open_call
 from tracer.instrument.targets import TARGETS
-from tracer.spans import ThreadState
+from tracer.spans import Place, ThreadState
 
 _FORWARD: Final = next(one for one in TARGETS if one.observe == "forwards.forward_call")
 
@@ -25,7 +25,10 @@ def forward_call(state: ThreadState, call: Call) -> Observer:
         memory.first_forward(state, run.name, ended=False)  # an encoder runs ahead of the rest
     outer = state.place
     if run is not None and run.awaits_forward(model):
-        state.place = run.where_it_stands()
+        stack = run.where_it_stands()
+        if stack not in run.places:
+            run.places[stack] = _place(state, stack, model)
+        state.place = run.places[stack]
         run.forward_began()
         outcome = yield None
         run.forward_ended(outcome)
@@ -33,11 +36,20 @@ def forward_call(state: ThreadState, call: Call) -> Observer:
         memory.first_forward(state, run.name, ended=True)
         return
     if state.spans or state.frames:
-        state.place = outer or state.recorder.places.stack(sys._getframe())
+        stack = state.recorder.places.stack(sys._getframe())
+        state.place = outer or _place(state, stack, model)
         yield None
         state.place = outer
         return
     yield from _user_forward(state, call, model)
+
+
+def _place(state: ThreadState, stack: str | None, model: Any) -> Place:
+    """From where a model is called, and on which device it is: the same object for the same two."""
+    known: dict[Place, Place] = state.recorder.notes.setdefault("places", {})
+    first = next(model.parameters(), None)
+    place = stack, None if first is None else first.device
+    return known.setdefault(place, place)
 
 
 def _user_forward(
@@ -60,7 +72,7 @@ def _user_forward(
     with recorder.guard("steps"):
         step = loops.begin(state, call, model, span)
     prompt = fed.begin(state, span.seq, model, loops.given_to(model, call))
-    outer, state.place = state.place, span.columns["stack"]
+    outer, state.place = state.place, _place(state, span.columns["stack"], model)
     outcome = yield None
     state.place = outer
     if step is not None:

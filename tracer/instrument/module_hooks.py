@@ -44,7 +44,7 @@ def hook_module(recorder: Recorder, model: str, path: str, module: Any) -> Itera
 
 
 class ModuleHooks:
-    """The hooks of one module; what they need stands side by side, not each in a cell of its own."""
+    """The hooks of one module; what they need stands side by side, not in scattered cells."""
 
     __slots__ = ("clock", "known", "last", "listening", "next_seq", "recorder", "slot")
 

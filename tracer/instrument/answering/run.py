@@ -25,7 +25,7 @@ from tracer.instrument.asking import tokens
 from tracer.instrument.asking.encodings import Encoding
 from tracer.instrument.asking.vocabulary import TextAssembler, Vocabulary
 from tracer.instrument.stages import Outcome
-from tracer.spans import Span, ThreadState
+from tracer.spans import Place, Span, ThreadState
 
 Row = tuple[str, dict[str, Any]]
 
@@ -104,6 +104,7 @@ class Run:
         self.own_config: dict[str, Any] = {}
         self.defaults: dict[str, Any] = {}  # the library's own, where a config object holds them
         self.stacks: dict[tuple[int, int], str] = {}
+        self.places: dict[str, Place] = {}  # by the stack
 
     # Boundaries
 
