@@ -11,6 +11,8 @@ from instrument.toys import hook_count
 from transformers import AutoModelForCausalLM
 
 import tracer
+from tracer.instrument.installer import release
+from tracer.instrument.targets import FIVE
 
 pytestmark = pytest.mark.generations
 
@@ -141,6 +143,7 @@ def test_an_offloaded_model_keeps_accelerates_forward_and_is_told_offloaded(llam
     assert trace.rows("faults") == 0
 
 
+@pytest.mark.skipif(release() < FIVE, reason="a forward on meta fails there")
 def test_a_device_that_changes_between_calls_is_told_of_each():
     """The same place, another device: what was once looked at is no proof."""
     model = _model(0)

@@ -141,6 +141,7 @@ def test_the_first_parameters_device_is_not_the_models(llama_folder, tmp_path):
     assert set(embedded["device"]) == {"cpu"}
 
 
+@pytest.mark.skipif(release() < FIVE, reason="a forward on meta fails there")
 def test_at_1800_tokens_most_work_still_grows_with_their_number_alone():
     """115. Said: the work of a long prompt grows with the square of its length."""
     config = LlamaConfig(

@@ -75,6 +75,62 @@ def test_a_loop_of_which_no_part_is_known_is_a_fault():
     assert trace["tokens"]["token_id"].tolist() == ids[0].tolist()
 
 
+_SEARCH = """
+import torch
+from transformers.generation.utils import GenerationMixin
+
+
+def _search(model, input_ids, logits_processor, stopping_criteria, generation_config, **kwargs):
+    done = torch.zeros(len(input_ids), dtype=torch.bool)
+    while not done.all():
+        inputs = model.prepare_inputs_for_generation(input_ids, use_cache=False)
+        logits = model(input_ids=inputs["input_ids"], use_cache=False).logits[:, -1].float()
+        chosen = logits_processor(input_ids, logits).argmax(-1, keepdim=True)
+        input_ids = torch.cat([input_ids, chosen], 1)
+        done |= stopping_criteria(input_ids, None)
+    return input_ids
+
+
+def generate(model, *args, **kwargs):
+    return GenerationMixin.generate(model, *args, custom_generate=_search, **kwargs)
+"""
+
+
+@pytest.mark.skipif(release() < LATE_FOUR, reason="earlier releases take no such folder")
+@pytest.mark.filterwarnings("ignore")
+def test_a_way_to_decode_out_of_a_folder_is_followed_in_the_generate_that_it_calls(tmp_path):
+    """As contrastive, group and constrained search and DoLa are since they left the library."""
+    (tmp_path / "own" / "custom_generate").mkdir(parents=True)
+    (tmp_path / "own" / "custom_generate" / "generate.py").write_text(_SEARCH, "utf-8")
+    model, ids = _model(0), ROWS[:1]
+    with tracer.record(strict=True) as recording:
+        output = model.generate(
+            ids, attention_mask=torch.ones_like(ids), custom_generate=str(tmp_path / "own"),
+            trust_remote_code=True, max_new_tokens=4, do_sample=False,
+        )  # fmt: skip
+    trace = recording.trace
+    assert trace.rows("faults") == 0
+    outer, inner = trace["calls"].sort_values("seq").itertuples()
+    assert outer.mode == "custom_generate: own, by a generate() within"
+    assert inner.mode == "custom (custom_generate: _search)"
+    choices = trace["choices"].sort_values("step")
+    assert choices["token_id"].tolist() == output[0, 6:].tolist()
+    assert set(choices["call"]) == set(trace["tokens"]["call"]) == {inner.seq}
+    assert trace["tokens"]["token_id"].tolist() == output[0].tolist()
+    assert str(tmp_path) not in trace["calls"].to_csv()
+
+
+@pytest.mark.skipif(release() < LATE_FOUR, reason="earlier releases have them themselves")
+@pytest.mark.filterwarnings("ignore")
+@pytest.mark.parametrize("way", OLD)
+def test_a_way_that_left_the_library_is_refused_by_it_and_told_as_an_error(way):
+    with tracer.record(strict=True) as recording, pytest.raises(ValueError, match="trust_remote"):
+        _asked(_model(0), **OLD[way])
+    trace = recording.trace
+    assert trace["calls"]["status"].tolist() == ["error"]
+    assert trace.rows("steps") == trace.rows("faults") == 0
+
+
 @pytest.mark.skipif(release() < FIVE, reason="it does not run on a processor yet")
 @pytest.mark.filterwarnings("ignore")
 def test_continuous_batching_tells_forwards_prompts_and_answers():

@@ -6,6 +6,7 @@ call tells is in `generation_facts.py`.
 
 from __future__ import annotations
 
+from pathlib import Path, PurePath
 from typing import Any, Final
 
 from tracer.instrument import modules
@@ -39,11 +40,15 @@ def generate(state: ThreadState, call: Call) -> Observer:
     given |= dict(zip(_POSITIONAL, call.args[1:], strict=False))
     run = Run(state, span, model, given)
     outer, state.run = state.run, run
+    if outer is not None and outer.model is model:
+        outer.delegates = True
     outer_counts, state.counts = state.counts, {}
     run.setup = open_span(state, call, "set-up of generate")
     outcome = yield None
     run.resolve()
-    if not run.mode and outcome.error is None:
+    if run.delegates and not run.mode:
+        span.columns["mode"] = f"{_custom_name(run)}, by a generate() within"
+    elif not run.mode and outcome.error is None:
         recorder.fault("steps", "generate() ran a loop of which no part is known: no step was seen")
     with state.own_work("facts of the generation"), recorder.guard(call.target.name):
         generation_facts.tell(run, outcome.result)
@@ -108,13 +113,20 @@ def pipeline(state: ThreadState, call: Call) -> Observer:
     recorder.flush_if_due(state)
 
 
+def _custom_name(run: Run) -> str:
+    given = run.kwargs.get("custom_generate")
+    if isinstance(given, str):
+        name = PurePath(given).name if Path(given).exists() else given  # never the user's folders
+    else:
+        name = getattr(given, "__qualname__", "unknown")
+    return f"custom_generate: {name}"
+
+
 def _begin_custom(state: ThreadState, run: Run, input_ids: Any) -> None:
     """The first step of a decoding loop that is not the library's: what is in force is known."""
     run.end_setup()
     run.is_custom = True
-    given = run.kwargs.get("custom_generate")
-    run.mode = given if isinstance(given, str) else getattr(given, "__qualname__", "unknown")
-    run.mode = f"custom_generate: {run.mode}"
+    run.mode = _custom_name(run)
     names = ("_prepare_generation_config", "_get_logits_processor", "_get_stopping_criteria")
     config, processors, criteria = (run.parts.get(name) for name in names)
     if config is None or processors is None or criteria is None or input_ids is None:

@@ -215,7 +215,7 @@ def tell(run: Run, result: Any) -> None:
     elif run.prompt and rows is not None:
         _take_returned(run, rows)
     run.span.columns["finish"] = finish
-    if not run.prompt:
+    if not run.prompt and not run.delegates:
         consumed.note_given(run)
     if run.prompt:
         _tell_answer(run, rows, consumed.tell_prompt(run))

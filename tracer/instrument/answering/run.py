@@ -91,6 +91,7 @@ class Run:
         self.replaced: list[bool] = []
         self.first_positions: list[list[list[int]]] | None = None
         self.is_custom = False  # the decoding loop is not the library's
+        self.delegates = False  # a generate() of the same model within it does the work
         self.follows = ""  # how choices are followed: rows, beams, drafts, or not at all
         self.drafting = ""  # class of what proposes tokens
         self.beams: Beams | None = None
