@@ -124,6 +124,22 @@ def test_only_the_last_position_of_a_prompt_reaches_the_head(model):
     assert head["input_shape"].tolist() == ["[1, 1, 32]", "[1, 6, 32]"]
 
 
+@pytest.mark.parametrize("kernel", ["sdpa", "eager"])
+@pytest.mark.parametrize("is_whole", [True, False])
+def test_what_was_asked_for_and_is_not_computed_says_why(kernel, is_whole):
+    model = _model(0)
+    model.set_attn_implementation(kernel)
+    wanted = {"output_attentions": True, "output_hidden_states": True}
+    output, trace = _run(model, return_dict_in_generate=is_whole, max_new_tokens=2, **wanted)
+    rows = _settings(trace).loc[list(wanted)]
+    weights = is_whole and bool(output.attentions) and bool(output.attentions[0])
+    assert rows["used"].tolist() == [weights, is_whole]
+    assert rows["why"].isna().tolist() == [weights, is_whole]
+    assert weights == (is_whole and kernel == "eager")
+    words = kernel if kernel == "sdpa" else "return_dict_in_generate"
+    assert weights or words in rows.loc["output_attentions", "why"]
+
+
 def test_what_the_hooks_told_does_not_change_with_the_tensor_afterwards(model):
     def spoil(module, args, output):
         output.mul_(0)

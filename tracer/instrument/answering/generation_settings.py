@@ -7,7 +7,7 @@ from typing import Any, Final
 from tracer.instrument.answering.run import Run
 from tracer.instrument.installer import release
 from tracer.instrument.stages import Call, Observer
-from tracer.instrument.targets import FIVE
+from tracer.instrument.targets import FIVE, LATE_FOUR
 from tracer.spans import ThreadState
 
 _SAMPLING_ONLY: Final = frozenset(
@@ -40,6 +40,10 @@ _NEUTRAL: Final[dict[str, tuple[Any, ...]]] = {
     "min_length": (0,),
 }
 _BEAMS_ONLY: Final = frozenset({"length_penalty", "early_stopping", "num_beam_groups"})
+_EXTRA_OUTPUTS: Final = frozenset(
+    {"output_attentions", "output_hidden_states", "output_scores", "output_logits"}
+)
+_FUSED: Final = ("sdpa", "flash")  # beginnings of the kernels' names
 # Not settings of a generation: bookkeeping of the file itself.
 _NOT_SETTINGS: Final = frozenset({"transformers_version"})
 
@@ -144,8 +148,21 @@ def _use(run: Run, config: Any, name: str) -> tuple[bool, str | None]:
         return False, "no assistant model"
     if getattr(config, name, None) in _NEUTRAL.get(name, ()):
         return False, "this value changes nothing"
+    if name in _EXTRA_OUTPUTS and getattr(config, name, None):
+        return _is_returned(run, config, name)
     if name in _BEAMS_ONLY and (config.num_beams or 1) == 1:
         return False, "one beam only"
     if name == "max_length" and config.max_new_tokens is not None:
         return True, f"{len(run.prompt[0])} prompt + {config.max_new_tokens} new tokens"
+    return True, None
+
+
+def _is_returned(run: Run, config: Any, name: str) -> tuple[bool, str | None]:
+    """Whether what was asked for besides the ids is computed, and comes back."""
+    kernel = getattr(run.model.config, "_attn_implementation", None) or ""
+    # Before, such a kernel gave way to eager where weights were asked for.
+    if name == "output_attentions" and release() >= LATE_FOUR and kernel.startswith(_FUSED):
+        return False, f"the attention implementation {kernel} computes no weights, eager does"
+    if not config.return_dict_in_generate:
+        return False, "return_dict_in_generate is off: ids alone are returned"
     return True, None
