@@ -94,6 +94,19 @@ def has_template(front: Any) -> bool:
     )
 
 
+def require_template(front: Any, place: str = "this model") -> None:
+    """Refuse a model that can't be asked.
+
+    Raises:
+        CheckpointError: It has no chat template.
+    """
+    if not has_template(front):
+        raise CheckpointError(
+            f"{place} has no chat template, so there is no way to put a question to it; "
+            "take the chat (often: instruct) variant of the model"
+        )
+
+
 def render(front: Any, messages: Sequence[Message], answer_begins: str = "") -> str:
     """The conversation as the chat template writes it, up to where the answer goes on.
 
@@ -101,11 +114,7 @@ def render(front: Any, messages: Sequence[Message], answer_begins: str = "") -> 
         CheckpointError: There is no chat template, or pictures for a model that takes none.
         TracerError: There is nothing to answer, or a character that is none.
     """
-    if not has_template(front):
-        raise CheckpointError(
-            "this model has no chat template, so there is no way to put a question to it; take the "
-            "chat (often: instruct) variant of the model"
-        )
+    require_template(front)
     if not any(message.role == "user" for message in messages):
         raise TracerError("the conversation has no question yet; write one first")
     in_parts = takes_pictures(front)

@@ -12,7 +12,7 @@ import weakref
 from pathlib import Path
 from typing import Any, Final
 
-from tracer.conversation import has_template
+from tracer.conversation import require_template
 from tracer.environment import require
 from tracer.errors import CheckpointError, TracerError
 from tracer.machine import memory_left
@@ -136,19 +136,6 @@ def chat_parts(source: Any) -> tuple[Any, Any]:
         f"{source.place} is a {config.model_type} model, which is no chat model; to record what it "
         "does, use it in a script: python -m tracer record SCRIPT"
     )
-
-
-def require_template(front: Any, place: str) -> None:
-    """Refuse a model that can't be asked.
-
-    Raises:
-        CheckpointError: It has no chat template.
-    """
-    if not has_template(front):
-        raise CheckpointError(
-            f"{place} has no chat template, so there is no way to put a question to it; "
-            "take the chat (often: instruct) variant of the model"
-        )
 
 
 def _require_memory(folder: Path, gguf_file: str | None) -> None:

@@ -12,11 +12,11 @@ from typing import Any, Final
 
 from tqdm.auto import tqdm
 
-from tracer.conversation import takes_pictures
+from tracer.conversation import require_template, takes_pictures
 from tracer.demo import draw_scene
 from tracer.demo.models import Source
 from tracer.demo.story import SCENE, describe
-from tracer.opening import chat_parts, placement, require_template
+from tracer.opening import chat_parts, placement
 from tracer.session import record
 
 QUESTION: Final = "What is the capital of France?"

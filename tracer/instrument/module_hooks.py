@@ -18,8 +18,8 @@ import torch
 from tracer.instrument import measure
 from tracer.instrument.hooks import InertInCopies
 from tracer.recorder import Recorder
-from tracer.rows import Circumstances, ModuleSlot
-from tracer.spans import Frame, ThreadState
+from tracer.rows import Circumstances, Frame, ModuleSlot
+from tracer.spans import ThreadState
 
 # Of this file, not of each module: one that every call finds where the call before it did.
 _ident: Final = threading.get_ident
@@ -150,8 +150,8 @@ class ModuleHooks:
         failed = output is None and sys.exc_info()[0] is not None
         above = state.frames[-1][2] if state.frames else -1
         found = self._circumstances(state, above, made, "error" if failed else "ok")
-        shapes = (None if one is None else one.shape for one in (given, made))
-        state.rows.append((frame, state.context, end, *shapes, found))
+        took, gave = (None if one is None else one.shape for one in (given, made))
+        state.rows.append((frame, state.context, end, took, gave, found))
 
 
 def _unwind(state: ThreadState, frame: Frame, slot: int) -> Frame | None:

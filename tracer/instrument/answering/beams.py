@@ -15,7 +15,8 @@ from tracer.instrument.answering.scores import Pick
 from tracer.instrument.asking.vocabulary import TextAssembler
 
 if TYPE_CHECKING:
-    from tracer.instrument.answering.run import Run, Step
+    from tracer.instrument.answering.run import Run
+    from tracer.instrument.answering.step import Step
 
 Choice = dict[str, Any]
 

@@ -149,7 +149,8 @@ def _of_layers(layers: Any, seen: int | None) -> list[tuple[Any, ...]]:
     last = None
     for layer in layers:
         own = read(count(layer)) if seen is None else seen
-        keys, values = getattr(layer, "keys", None), getattr(layer, "values", None)
+        keys: Any = getattr(layer, "keys", None)
+        values: Any = getattr(layer, "values", None)
         if not hasattr(keys, "shape") or not hasattr(values, "shape"):
             rows.append(_describe(layer, own))
             continue

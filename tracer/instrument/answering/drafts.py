@@ -13,7 +13,8 @@ from tracer.instrument.answering import choices, finishes
 from tracer.instrument.answering.scores import Pick, Scores
 
 if TYPE_CHECKING:
-    from tracer.instrument.answering.run import Run, Step
+    from tracer.instrument.answering.run import Run
+    from tracer.instrument.answering.step import Step
 
 
 def tell(run: Run, step: Step) -> None:

@@ -19,7 +19,7 @@ from tracer.instrument.answering.feeding import (
     index_ends,
     read_ends,
 )
-from tracer.instrument.answering.run import Row
+from tracer.instrument.answering.step import Row
 from tracer.instrument.hooks import InertInCopies
 from tracer.instrument.installer import tracing_test
 from tracer.instrument.stages import Call, Outcome

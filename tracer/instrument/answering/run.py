@@ -1,59 +1,23 @@
 """One `generate()` as it goes on: its current step, and what is resolved between steps.
 
-A step's own copies (chosen ids, score vectors) are read at the *next* boundary, after the library
-itself has waited for the device, so that the lab adds no synchronisation. Then they are gone.
+A step's own copies (chosen ids, score vectors) last until the *next* boundary: `resolving.py`.
 """
 
 from __future__ import annotations
 
-import dataclasses
 import sys
 from typing import Any
 
-from tracer.instrument.answering import caches, choices, drafts
-from tracer.instrument.answering.beams import Beams, Round
-from tracer.instrument.answering.feeding import (
-    describe_mask,
-    ends,
-    first_given,
-    index_ends,
-    read_ends,
-    read_pair,
-)
+from tracer.instrument.answering import caches, resolving
+from tracer.instrument.answering.beams import Beams
+from tracer.instrument.answering.feeding import describe_mask, ends, first_given, index_ends
 from tracer.instrument.answering.scores import Scores
+from tracer.instrument.answering.step import Step
 from tracer.instrument.asking import tokens
 from tracer.instrument.asking.encodings import Encoding
 from tracer.instrument.asking.vocabulary import TextAssembler, Vocabulary
 from tracer.instrument.stages import Outcome
 from tracer.spans import Place, Span, ThreadState
-
-Row = tuple[str, dict[str, Any]]
-
-
-@dataclasses.dataclass(slots=True)
-class Step:
-    """The step that is open or waits to be resolved."""
-
-    number: int
-    span: Span
-    start_ns: int
-    columns: dict[str, Any] = dataclasses.field(default_factory=dict)
-    own_ns: int = 0
-    forward_start: int = 0
-    in_forward: bool = False
-    is_fed: bool = False
-    processors_end: int | None = None
-    row: Row | None = None
-    positions: Any = None
-    seen_before: Any = None
-    seen_after: Any = None
-    fed_at: Any = None  # first and last index in the sequence, where the library says so
-    chose: bool = False
-    scores: Scores = dataclasses.field(default_factory=Scores)
-    rotary_rows: int = 0
-    drafted: Any = None  # ids that assisted decoding proposed: (drafts,)
-    earlier: list[Scores] = dataclasses.field(default_factory=list)  # of its places before this
-    selection: Round | None = None  # of beam search
 
 
 class Run:
@@ -296,82 +260,7 @@ class Run:
             return
         self._end_step(step)
         self.state.mute(False)
-        with self.state.own_work("step resolved"):
-            with self.recorder.guard("steps"):
-                self._complete_row(step, goes_on)
-            if step.chose:
-                with self.recorder.guard("choices"):
-                    self._tell_choices(step)
-            if step.row is not None:
-                self.state.release(step.row)
-            self.recorder.flush_if_due(self.state)
-
-    def _tell_choices(self, step: Step) -> None:
-        if self.beams is not None:
-            self.beams.tell(self, step)
-        elif self.follows == "drafts":
-            drafts.tell(self, step)
-        elif self.follows == "rows" and step.scores.is_complete:
-            choices.tell(self, step.number, step.scores)
-
-    def _complete_row(self, step: Step, goes_on: bool) -> None:
-        if step.row is None:
-            return
-        columns = step.columns
-        cache = self.last_cache
-        if cache is not None and not step.in_forward:  # it ran past the model's own `__call__`
-            step.seen_after, step.is_fed = caches.counted(cache, step.fed_at), True
-        before = None if cache is None else caches.read(step.seen_before)
-        after = caches.read(step.seen_after)
-        fed_from, fed_to = read_pair(step.fed_at)
-        if cache is not None and fed_from is not None and fed_to is not None:
-            before = fed_from if before is None else before
-            after = fed_to + 1 if after is None and step.is_fed else after
-        first, last = read_ends(step.positions)
-        if self.follows and goes_on and not self.rounds:  # a forward without a choice after it
-            columns["kind"] = "chunk"
-            if cache is not None and not step.in_forward:
-                self.recorder.fault(
-                    "steps",
-                    "chunks of the prompt run past the model's own call: "
-                    "their forward's time and its outermost module are not seen",
-                )
-        columns |= {
-            "cache": None if cache is None else caches.name(self.recorder, cache, self),
-            "cache_tokens_before": before,
-            "cache_tokens_after": after,
-            "recorder_ns": step.own_ns,
-            # Where all rows had ended before, the library throws away what this forward gave.
-            "undone": bool(self.finished) and all(self.finished),
-            "first_position": first,
-            "last_position": last,
-            "rope_index_calls": self.state.counts.pop("rope_index_calls", 0),
-            "rotary_applications": self.state.counts.pop("rotary_applications", 0),
-            "rotary_calls": self._rotary_calls(step),
-        }
-        fed = columns.get("input_tokens")
-        self.cached_after = after if step.is_fed else self.cached_after
-        if columns["kind"] in ("prefill", "chunk") and fed is not None:
-            self.prompt_fed += fed - columns.get("drafted_tokens", 0)
-            self.prompt_ns = (self.prompt_ns or 0) + columns.get("forward_ns", 0)
-        if last is not None and fed is not None:
-            index = (before or 0) + fed - 1
-            columns["position_offset"] = last - index
-        if cache is not None:
-            columns["cache_bytes"] = caches.tell(
-                self.recorder,
-                self.span.seq,
-                step.number,
-                columns["cache"],
-                cache,
-                after if step.fed_at is not None and caches.is_preallocated(cache) else None,
-            )
-        step.row[1].update(columns)
-
-    def _rotary_calls(self, step: Step) -> int | None:
-        if self.recorder.options.detail == "stages" or self.state.muted:
-            return None
-        return caches.count_rotary(self.recorder, self.state.rows, step.rotary_rows)
+        resolving.resolve(self, step, goes_on=goes_on)
 
     def end_text(self, row: int) -> str | None:
         """Text of a row's last token, with what its unfinished bytes read as."""

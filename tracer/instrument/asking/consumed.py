@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from tracer.instrument.answering.run import Run
-from tracer.instrument.asking import encodings, images, tokens
+from tracer.instrument.asking import encodings, image_rows, tokens
 from tracer.instrument.asking.encodings import Encoding
 
 
@@ -75,7 +75,7 @@ def tell_prompt(run: Run) -> list[int]:
         return tokens.tell(run.recorder, event, prompt)
     rows = encoder_rows(run)
     if seen is not None and len(rows) != len(seen):
-        seen = [row for row in seen for _ in range(len(rows) // max(1, len(seen)))]
+        seen = encodings.repeat(seen, len(rows) // max(1, len(seen)))
     whole = tokens.Prompt(rows, seen, run.encoding, marks, run.tokenizer, part="encoder")
     starts = tokens.tell(run.recorder, event, whole) if rows else None
     begun = tokens.Prompt(
@@ -89,7 +89,7 @@ def _for_each_row(run: Run, rows: list[Any] | None) -> list[Any] | None:
     if not rows:
         return rows
     times = max(1, len(run.prompt) // len(rows))
-    return [row for row in rows for _ in range(times)]
+    return encodings.repeat(rows, times)
 
 
 def tell_images(run: Run) -> None:
@@ -97,5 +97,5 @@ def tell_images(run: Run) -> None:
     if run.encoding is None:
         return
     rows = encoder_rows(run) if is_encoder_decoder(run) else run.prompt
-    for image in images.placed(run.encoding, rows, run.placeholders(), run.replaced):
-        images.tell(run.recorder, image, run.span.seq, run.span.seq)
+    for image in image_rows.placed(run.encoding, rows, run.placeholders(), run.replaced):
+        image_rows.tell(run.recorder, image, run.span.seq, run.span.seq)

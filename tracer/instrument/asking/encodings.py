@@ -77,13 +77,17 @@ class Encoding:
     def repeated(self, times: int) -> Encoding:
         """The same with each row several times in succession, as generate() repeats them."""
         whole = self.source or self
-        rows = [row for row in whole.rows for _ in range(times)]
-        mask = whole.mask and [row for row in whole.mask for _ in range(times)]
+        rows, mask = repeat(whole.rows, times), whole.mask and repeat(whole.mask, times)
         return dataclasses.replace(whole, rows=rows, mask=mask, times=times, source=whole)
 
     def consume(self) -> None:
         """A model call has taken it: that call tells its tokens and images."""
         (self.source or self).consumed = True
+
+
+def repeat(rows: list[Any], times: int) -> list[Any]:
+    """Each row several times in succession, as generate() repeats what it is given."""
+    return [row for row in rows for _ in range(times)]
 
 
 def known(recorder: Recorder) -> list[Encoding]:
@@ -96,7 +100,7 @@ def find(recorder: Recorder, rows: list[list[int]]) -> Encoding | None:
     """The newest encoding whose ids are exactly these, each row once or several times."""
     for one in reversed(known(recorder)):
         times, rest = divmod(len(rows), len(one.rows) or 1)
-        if one.rows and not rest and rows == [row for row in one.rows for _ in range(times)]:
+        if one.rows and not rest and rows == repeat(one.rows, times):
             return one if times == 1 else one.repeated(times)
     return None
 

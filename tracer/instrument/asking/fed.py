@@ -12,7 +12,7 @@ import dataclasses
 import sys
 from typing import Any
 
-from tracer.instrument.asking import encodings, images, tokens
+from tracer.instrument.asking import encodings, image_rows, tokens
 from tracer.instrument.asking.encodings import Encoding
 from tracer.recorder import Recorder
 from tracer.spans import ThreadState
@@ -147,5 +147,5 @@ def _tell(recorder: Recorder, fed: Fed) -> None:
         rows, mask, encoding, fed.marks, encoding.tokenizer, positions, part=fed.part
     )
     tokens.tell(recorder, fed.event, prompt)
-    for image in images.placed(encoding, rows, fed.marks, fed.replaced(rows)):
-        images.tell(recorder, image, fed.event, fed.event)
+    for image in image_rows.placed(encoding, rows, fed.marks, fed.replaced(rows)):
+        image_rows.tell(recorder, image, fed.event, fed.event)

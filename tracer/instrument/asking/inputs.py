@@ -9,21 +9,26 @@ from __future__ import annotations
 
 import dataclasses
 import sys
-from typing import Any, Final
+from typing import Any
 
 from tracer.instrument import measure
-from tracer.instrument.asking import encodings, fed, images, input_settings, rates, resizes, tokens
+from tracer.instrument.asking import (
+    encodings,
+    fed,
+    image_rows,
+    images,
+    input_settings,
+    pixels,
+    rates,
+    resizes,
+    tokens,
+)
 from tracer.instrument.asking.encodings import Encoding, Pieces
 from tracer.instrument.asking.images import Image
 from tracer.instrument.asking.prompts import Prompt
 from tracer.instrument.stages import Call, Observer, Outcome, open_call, open_span
 from tracer.recorder import Recorder
 from tracer.spans import Span, ThreadState
-
-_PIXELS: Final = {
-    "image": ("image_grid_thw", "pixel_values"),
-    "video": ("video_grid_thw", "pixel_values_videos"),
-}
 
 
 @dataclasses.dataclass(slots=True)
@@ -126,7 +131,7 @@ def _leave(
 def processor_call(state: ThreadState, call: Call) -> Observer:
     """A processor: text, images and videos into one set of tensors."""
     work, span, before = _enter(state, call, input_settings.argument(call, "text"))
-    given = {kind: input_settings.argument(call, f"{kind}s") for kind in _PIXELS}
+    given = {kind: input_settings.argument(call, f"{kind}s") for kind in pixels.NAMES}
     outcome = yield None
     if outcome.error is not None and span is work.span:
         _note_refused(state.recorder, work, given)
@@ -171,7 +176,7 @@ def _note_pieces(state: ThreadState, call: Call, work: Work, text: Any, result: 
 def image_processor_call(state: ThreadState, call: Call) -> Observer:
     """An image or video processor: resize, rescale, normalise, cut into patches."""
     part = call.args[0]
-    kind, given = _pictures_given(call)
+    kind, given = pixels.pictures_given(call)
     resizes.watch(part)
     work, span, before = _enter(state, call)
     outcome = yield None
@@ -180,71 +185,12 @@ def image_processor_call(state: ThreadState, call: Call) -> Observer:
         taken = images.take(state.recorder, flat, kind)
         work.images.extend(taken)
         work.settings.note_part(part, kind, call.kwargs)
-        _add_resizes(state, part, taken, work.asked)
+        pixels.add_resizes(state, part, taken, work.asked)
         if outcome.error is None:
-            _add_pixels(taken, part, kind, outcome.result)
+            pixels.add_pixels(taken, part, kind, outcome.result)
             if kind == "video":
                 rates.add_rates(taken, outcome.result)
     _leave(state, call, work, span, before, outcome)
-
-
-def _pictures_given(call: Call) -> tuple[str, Any]:
-    """Whether an image processor was given images or videos, and which."""
-    videos = call.kwargs.get("videos")
-    first = call.args[1] if len(call.args) > 1 else None
-    if hasattr(call.args[0], "fetch_videos"):
-        return "video", first if videos is None else videos
-    if videos is not None:
-        return "video", videos
-    return "image", call.kwargs.get("images") if first is None else first
-
-
-def _add_resizes(state: ThreadState, part: Any, taken: list[Image], asked: dict[str, Any]) -> None:
-    """What the processor's size function was asked, pictures of one size once for all of them."""
-    seen = {one.before: one for one in resizes.taken(state)}
-    for image in taken:
-        size = image.original_w, image.original_h
-        if image.helper_w is not None:
-            size = image.helper_w, image.helper_h
-        resize = seen.get(size)  # type: ignore[arg-type]
-        if resize is None:
-            continue
-        name = resize.acted or "max_pixels"
-        value = resize.max_pixels if name == "max_pixels" else resize.min_pixels
-        origin = resizes.origin_of(state.recorder, part, asked, name, value)
-        image.resizes.append(dataclasses.replace(resize, origin=origin))
-        image.processor_w, image.processor_h = resize.after
-
-
-def _add_pixels(taken: list[Image], part: Any, kind: str, result: Any) -> None:
-    """Grid and values of each picture, out of what all of them became."""
-    grids, pixels = _PIXELS[kind]
-    values = result.get(pixels)
-    if values is None:
-        values = result.get("pixel_values")
-    if grids in result:
-        _add_grids(taken, part, result[grids], values)
-    elif getattr(values, "ndim", 0) == 4 and len(values) == len(taken):
-        for image, own in zip(taken, values, strict=True):  # (image, channel, height, width)
-            image.processor_w, image.processor_h = int(own.shape[-1]), int(own.shape[-2])
-            image.value_min, image.value_max = own.min(), own.max()
-
-
-def _add_grids(taken: list[Image], part: Any, grids: Any, values: Any) -> None:
-    merge = getattr(part, "merge_size", 1) or 1
-    patch = getattr(part, "patch_size", None)
-    start = 0
-    rows = grids.tolist() if hasattr(grids, "tolist") else list(grids)
-    for image, (frames, down, across) in zip(taken, rows, strict=False):
-        image.grid_t, image.grid_h, image.grid_w = int(frames), int(down), int(across)
-        image.patches = image.grid_t * image.grid_h * image.grid_w
-        image.expected_tokens = image.patches // merge**2
-        if isinstance(patch, int):
-            image.processor_h, image.processor_w = image.grid_h * patch, image.grid_w * patch
-        if hasattr(values, "min"):
-            own = values[start : start + image.patches]
-            image.value_min, image.value_max = own.min(), own.max()
-        start += image.patches
 
 
 def _shapes(result: Any) -> dict[str, Any]:
@@ -309,5 +255,5 @@ def tell_unconsumed(recorder: Recorder) -> None:
         if encoding.consumed:
             continue
         tokens.tell(recorder, encoding.event, tokens.of_encoding(encoding))
-        for image in images.placed(encoding, encoding.rows, encoding.placeholders):
-            images.tell(recorder, image, encoding.event, encoding.event)
+        for image in image_rows.placed(encoding, encoding.rows, encoding.placeholders):
+            image_rows.tell(recorder, image, encoding.event, encoding.event)
