@@ -238,6 +238,7 @@ _TABLES = (
         _integer("rotary_applications", "Times that queries and keys were rotated"),
         _integer("prepare_ns", "Preparing the inputs of the forward"),
         _integer("forward_ns", "The forward itself"),
+        _integer("device_ns", "The forward on its GPU; missing on a CPU or on several devices"),
         _integer("processors_ns", "Logits processors"),
         _integer("select_ns", "Choice of the token: from processors to stopping test", "derived"),
         _integer("stop_ns", "Stopping criteria"),

@@ -29,7 +29,7 @@ def forward_call(state: ThreadState, call: Call) -> Observer:
         if stack not in run.places:
             run.places[stack] = _place(state, stack, model)
         state.place = run.places[stack]
-        run.forward_began()
+        run.forward_began(state.place[1])
         outcome = yield None
         run.forward_ended(outcome)
         state.place = outer

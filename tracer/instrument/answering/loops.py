@@ -11,7 +11,7 @@ import threading
 import weakref
 from typing import Any
 
-from tracer.instrument.answering import cached_ids, caches
+from tracer.instrument.answering import cached_ids, caches, device_time
 from tracer.instrument.answering.feeding import (
     describe_mask,
     ends,
@@ -50,6 +50,7 @@ class Step:
     columns: dict[str, Any]
     fed_at: Any = None
     positions: Any = None
+    timer: device_time.DeviceTimer | None = None
 
 
 def begin(state: ThreadState, call: Call, model: Any, around: Span) -> Step | None:
@@ -89,6 +90,8 @@ def begin(state: ThreadState, call: Call, model: Any, around: Span) -> Step | No
     state.counts = {}
     _watch_positions(recorder, model)
     recorder.notes.setdefault("loop_steps", {})[state.ident] = step
+    first = next(model.parameters(), None)
+    step.timer = device_time.begin(model, None if first is None else first.device)
     step.started = recorder.clock()
     return step
 
@@ -140,6 +143,9 @@ def end(state: ThreadState, step: Step, outcome: Outcome) -> None:
     """Close the step and tell it."""
     recorder, columns = state.recorder, step.columns
     columns["forward_ns"] = recorder.clock() - step.started
+    if step.timer is not None:
+        with recorder.guard("device time"):
+            step.timer.end()
     recorder.notes["loop_steps"].pop(state.ident, None)
     state.mute(False)
     row = state.close_held(step.span, outcome.status)
@@ -211,6 +217,8 @@ def _tell_positions(state: ThreadState, step: Step, row: Row) -> None:
 
     def release() -> None:
         with recorder.guard("steps"):
+            if step.timer is not None:
+                row[1]["device_ns"] = step.timer.read()
             first, last = read_ends(copied)
             row[1].update(first_position=first, last_position=last)
             fed, before = row[1].get("input_tokens"), row[1].get("cache_tokens_before")
@@ -218,7 +226,7 @@ def _tell_positions(state: ThreadState, step: Step, row: Row) -> None:
                 row[1]["position_offset"] = last - (before + fed - 1)
         state.release(row)
 
-    if copied is None or copied.device.type == "cpu":
+    if step.timer is None and (copied is None or copied.device.type == "cpu"):
         release()
     else:
         recorder.at_end.append(release)

@@ -74,6 +74,8 @@ def _complete_row(run: Run, step: Step, goes_on: bool) -> None:
         "rotary_applications": run.state.counts.pop("rotary_applications", 0),
         "rotary_calls": _rotary_calls(run, step),
     }
+    if step.timer is not None:
+        columns["device_ns"] = step.timer.read()
     fed = columns.get("input_tokens")
     run.cached_after = after if step.is_fed else run.cached_after
     if columns["kind"] in ("prefill", "chunk") and fed is not None:

@@ -8,7 +8,7 @@ from __future__ import annotations
 import sys
 from typing import Any
 
-from tracer.instrument.answering import caches, resolving
+from tracer.instrument.answering import caches, device_time, resolving
 from tracer.instrument.answering.beams import Beams
 from tracer.instrument.answering.feeding import describe_mask, ends, first_given, index_ends
 from tracer.instrument.answering.scores import Scores
@@ -150,11 +150,14 @@ class Run:
         """Whether this forward is the current step's own."""
         return self.step is not None and not self.step.in_forward and model is self.model
 
-    def forward_began(self) -> None:
-        """The model's forward begins."""
-        if self.step is not None:
-            self.step.in_forward = True
-            self.step.forward_start = self.recorder.clock()
+    def forward_began(self, device: Any = None) -> None:
+        """The model's forward begins, on this device."""
+        step = self.step
+        if step is not None:
+            step.in_forward = True
+            with self.recorder.guard("device time"):
+                step.timer = device_time.begin(self.model, device)
+            step.forward_start = self.recorder.clock()
 
     def forward_ended(self, outcome: Outcome) -> None:
         """The model's forward has ended; its logits are copied, the last position only."""
@@ -162,6 +165,9 @@ class Run:
         if step is None:
             return
         step.columns["forward_ns"] = self.recorder.clock() - step.forward_start
+        if step.timer is not None:
+            with self.recorder.guard("device time"):
+                step.timer.end()
         result = outcome.result
         if result is None:
             return

@@ -6,6 +6,7 @@ import dataclasses
 from typing import Any
 
 from tracer.instrument.answering.beams import Round
+from tracer.instrument.answering.device_time import DeviceTimer
 from tracer.instrument.answering.scores import Scores
 from tracer.spans import Span
 
@@ -22,6 +23,7 @@ class Step:
     columns: dict[str, Any] = dataclasses.field(default_factory=dict)
     own_ns: int = 0
     forward_start: int = 0
+    timer: DeviceTimer | None = None
     in_forward: bool = False
     is_fed: bool = False
     processors_end: int | None = None
