@@ -48,6 +48,7 @@ _TYPES: Final = {
 }
 
 
+@functools.cache
 def arrow_schema(table: str) -> pa.Schema:
     """Arrow types of a table's columns, in schema order.
 

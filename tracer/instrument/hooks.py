@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import functools
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any
 
 
@@ -20,3 +20,19 @@ class InertInCopies(functools.partial[None]):
 
     def __reduce__(self) -> tuple[Any, ...]:
         return getattr, (contextlib.nullcontext(), "__exit__")
+
+
+def every_module(model: Any) -> Iterator[Any]:
+    """Each module once, in no promised order.
+
+    torch's own `modules()` is a generator in a generator for each level, which takes longer with
+    a deep model than the placing of all hooks.
+    """
+    waiting, met = [model], {id(model)}
+    while waiting:
+        module = waiting.pop()
+        yield module
+        for child in module._modules.values():
+            if child is not None and id(child) not in met:
+                met.add(id(child))
+                waiting.append(child)

@@ -13,6 +13,7 @@ try:
 except ImportError:  # Windows has none: page faults are missing there, not 0
     resource = None  # type: ignore[assignment]
 
+_MINOR, _MAJOR = 6, 7  # places of page faults in what getrusage() gives
 _STATUS: Final = Path("/proc/self/status")
 _PAGES: Final = "/proc/self/statm"
 _IO: Final = Path("/proc/self/io")
@@ -107,7 +108,11 @@ def disk_bytes() -> int | None:
 
 def thread_faults() -> tuple[int, int] | None:
     """Minor and major page faults of this thread so far; None where the system hides them."""
-    return _faults("RUSAGE_THREAD")
+    who = getattr(resource, "RUSAGE_THREAD", None)  # of Linux alone
+    if resource is None or who is None:
+        return None
+    usage = resource.getrusage(who)
+    return usage[_MINOR], usage[_MAJOR]
 
 
 def process_faults() -> dict[str, int | None]:
@@ -115,13 +120,7 @@ def process_faults() -> dict[str, int | None]:
 
     macOS and Linux count them, each in its own way; what a graph shows is how they grow.
     """
-    minor, major = _faults("RUSAGE_SELF") or (None, None)
-    return {"minor_faults": minor, "major_faults": major}
-
-
-def _faults(whose: str) -> tuple[int, int] | None:
-    who = getattr(resource, whose, None)
-    if who is None:
-        return None
-    usage = resource.getrusage(who)
-    return usage.ru_minflt, usage.ru_majflt
+    if resource is None:
+        return {"minor_faults": None, "major_faults": None}
+    usage = resource.getrusage(resource.RUSAGE_SELF)
+    return {"minor_faults": usage[_MINOR], "major_faults": usage[_MAJOR]}

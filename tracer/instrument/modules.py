@@ -15,7 +15,7 @@ from typing import Any, Final
 from tracer.instrument import measure, memory
 from tracer.instrument.answering import loops
 from tracer.instrument.asking import fed, vision
-from tracer.instrument.hooks import InertInCopies
+from tracer.instrument.hooks import InertInCopies, every_module
 from tracer.instrument.installer import INSTALLER, tracing_test
 from tracer.instrument.patching import IsOn, Wrap
 from tracer.instrument.stages import Call, Observer, open_call
@@ -90,7 +90,10 @@ def selected(
 
 
 def _layer_number(path: str) -> int | None:
-    return next((int(part) for part in path.split(".") if part.isdigit()), None)
+    for part in path.split("."):
+        if part.isdigit():
+            return int(part)
+    return None
 
 
 def _main_parts(path: str, module: Any) -> Iterator[tuple[str, Any]]:
@@ -253,7 +256,7 @@ def _statistics(tensor: Any) -> tuple[float, float, float, int]:
 
 def _count_rotations(model: Any) -> None:
     """Count the functions that rotate and the method that computes three-axis positions."""
-    for kind in {type(module) for module in model.modules()}:
+    for kind in {type(module) for module in every_module(model)}:
         if not _is_model_class(kind):
             continue
         home = sys.modules.get(kind.__module__)

@@ -332,7 +332,7 @@ TARGETS: Final[tuple[Target, ...]] = (
     # Runs in worker threads, which find their load by the tensor that they read.
     _once_a_tensor(_CONVERT, "_materialize_copy", "loads.reads.read"),
     _once_a_tensor(f"{_CONVERT}:WeightTransform", "add_tensor", "loads.reads.planned"),
-    _once_a_tensor(f"{_CONVERT}:WeightTransform", "materialize_tensors", "loads.reads.waited"),
+    _once_a_tensor(f"{_CONVERT}:WeightTransform", "materialize_tensors", "loads.reads.awaited"),
     _once_a_tensor(f"{_CONVERT}:WeightRenaming", "convert", "loads.reads.converted", None),
     _once_a_tensor(f"{_CONVERT}:WeightConverter", "convert", "loads.reads.converted", None),
     _once_a_tensor(_CONVERT, "set_param_for_module", "loads.reads.placed"),
