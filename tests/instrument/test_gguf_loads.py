@@ -1,6 +1,10 @@
 """GGUF: tensors by the file's own names, unpacked by the library under names of its own."""
 
+import json
+import sys
+
 import pytest
+import torch
 from instrument.gguf_files import write_llama
 from transformers import AutoModelForCausalLM
 
@@ -67,3 +71,41 @@ def test_the_file_adds_up_and_the_audit_judges_it(loaded):
     assert verdicts[judged].tolist() == ["holds"] * 4
     # How much time a busy machine takes from a load says nothing about GGUF.
     assert "broken" not in set(verdicts.drop("5 explained time"))
+
+
+def test_every_value_is_compared_with_what_the_file_unpacks_to(loaded):
+    """Blocks dequantised and attention turned round as the library's own reader does it."""
+    _, _, trace = loaded
+    placed = trace["placements"]
+    assert set(placed["verified"]) == {"equal"}
+    verdicts = trace.audit().set_index("check")["verdict"]
+    assert set(verdicts[verdicts.index.str.startswith("4 ")]) == {"holds"}
+
+
+def test_a_live_model_is_compared_with_its_gguf_file(loaded):
+    path, model, _ = loaded
+    found = tracer.audit_model(model, path).set_index("check")
+    assert set(found["verdict"]) <= {"holds", "not applicable"}
+    assert "1 tensors of the files are for no parameter" in " ".join(found["found"])
+    weight = model.model.layers[1].mlp.up_proj.weight
+    other = model.model.layers[0].self_attn.q_proj.weight
+    kept = weight[0, 0].item(), other.detach().clone()
+    with torch.no_grad():
+        weight[0, 0] += 1
+        other.copy_(other.flip(0))
+    broken = tracer.audit_model(model, path.parent).set_index("check").loc["4 parameters = sources"]
+    with torch.no_grad():
+        weight[0, 0] = kept[0]
+        other.copy_(kept[1])
+    assert broken["verdict"] == "broken"
+    named = json.loads(broken["evidence"])
+    assert [one.partition(":")[0] for one in named] == [
+        "model.layers.0.self_attn.q_proj.weight", "model.layers.1.mlp.up_proj.weight",
+    ]  # fmt: skip
+
+
+def test_without_the_package_it_says_what_it_needs(loaded, monkeypatch):
+    path, model, _ = loaded
+    monkeypatch.setitem(sys.modules, "gguf", None)
+    found = tracer.audit_model(model, path).set_index("check")["found"]
+    assert "the package gguf, which unpacks it, is not installed" in found["4 parameters = sources"]

@@ -713,3 +713,8 @@ IGNORED_TOKENIZER_ARGUMENTS: Final[tuple[tuple[Version, tuple[str, ...]], ...]] 
 )
 """Arguments that AutoTokenizer accepts and drops (tokenization_auto.py), with the first release
 that drops just these; newest first."""
+
+GGUF_READER: Final = "transformers.modeling_gguf_pytorch_utils"
+"""Module that unpacks GGUF files, in all releases."""
+GGUF_LAZY: Final = "transformers.integrations.gguf"
+"""Package that reads those of some architectures lazily (5.24)."""
