@@ -80,6 +80,9 @@ class Load:
     reads: list[tuple[Any, ...]] = dataclasses.field(default_factory=list)
     weights_seq: int = -1
     build_span: Any = None
+    names_span: Any = None
+    """In generation 4: a model that GGUF's reader is only to ask for its names is being built."""
+    built_class: Any = None
     before_fill: dict[str, tuple[int, int]] = dataclasses.field(default_factory=dict)
     meta: dict[str, list[Any]] = dataclasses.field(default_factory=dict)
     expected: dict[str, tuple[int, ...]] = dataclasses.field(default_factory=dict)

@@ -7,7 +7,6 @@ Function and line numbers were read in transformers 5.24.0.
 from __future__ import annotations
 
 import os
-import sys
 from typing import Any
 
 from tracer.instrument import measure, memory, modules
@@ -83,6 +82,7 @@ def model_call(state: ThreadState, call: Call) -> Observer:
     arguments = dict(call.kwargs) if state.asked is None else state.asked
     load = Load(state, span.seq, name, arguments)
     load.by_user = _given_by_the_user(state, arguments)
+    load.built_class = call.args[0] if call.args else None
     outer, state.load = state.load, load
     memory.sample_memory(state, "resolve", "before the load")
     outcome = yield None
@@ -151,15 +151,7 @@ def init_context(state: ThreadState, call: Call) -> Observer:
     load = state.load
     if load is not None and outcome.error is None and load.build_span is None:
         # Built from here to the first question asked of the model: the class's own __init__.
-        owner = call.args[0]
-        load.build_span = state.open(
-            "spans",
-            "meta_init",
-            f"{owner.__name__} built on meta",
-            function=f"{owner.__name__}.__init__",
-            source=state.recorder.places.source(owner.__init__),
-            stack=state.recorder.places.stack(sys._getframe()),
-        )
+        load.build_span = gguf_names.open_build(state, call.args[0], "built on meta")
 
 
 def built(state: ThreadState, call: Call) -> Observer:
