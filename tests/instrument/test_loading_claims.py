@@ -72,7 +72,16 @@ def told(tmp_path_factory):
             empty(input_ids=ids)
     with tracer.record(strict=True) as tokenizer:
         AutoTokenizer.from_pretrained(checkpoint_folder(), use_fast=True)
+    with pytest.raises(AttributeError), tracer.record(strict=True) as printed:
+        _as_printed(folder)
+    with tracer.record(strict=True) as mangled:
+        model = AutoModelForCausalLM.from_pretrained(folder)
+        with pytest.raises(ValueError, match="pad__id"):
+            model.generate(torch.ones(1, 3, dtype=torch.long), pad__id=0, eos__id=2)
     return SimpleNamespace(
+        printed=printed.trace,
+        mangled=mangled.trace,
+        trusting=_recorded(AutoModelForCausalLM, folder, trust_remote_code=True),
         one=_recorded(AutoModelForCausalLM, folder, **ARGUMENTS),
         half=_recorded(AutoModelForCausalLM, folder, torch_dtype=torch.float16),
         shards=_recorded(AutoModelForCausalLM, sharded),
@@ -82,6 +91,20 @@ def told(tmp_path_factory):
         meta=on_meta.trace,
         tokenizer=tokenizer.trace,
     )
+
+
+def _as_printed(folder):
+    """A function of the second walk that makes a service's model, with its names as printed."""
+    tokenizer = AutoTokenizer.from_pretrained(checkpoint_folder(), padding_side="left")
+    if tokenizer.pad_ is None:
+        tokenizer.pad_ = tokenizer.eos_
+    return AutoModelForCausalLM.from_pretrained(folder, torch_dtype=torch.float16)
+
+
+def _whose(trace):
+    """The package whose code built the model."""
+    spans = trace["spans"].query("stage == 'meta_init'").dropna(subset="source")
+    return {source.partition("/models/")[0] for source in spans["source"] if "/models/" in source}
 
 
 def _setting(trace, name):
@@ -167,6 +190,15 @@ CLAIMS = {
         {f"transformers/{'core_model_loading' if IS_FIVE else 'modeling_utils'}.py"}),
     82: ("a class with another head raises nothing, its head is random",
          lambda t: _origins(t.head)["score.weight"], "initialised"),
+    83: ("as printed it ends before any weight", lambda t: (
+        t.printed.manifest["ended"].partition(":")[0], len(t.printed["models"])),
+        ("AttributeError", 0)),
+    84: ("names that no one knows end generate() before its first forward", lambda t: (
+        t.mangled["calls"].set_index("kind").loc["generate", "status"], t.mangled.rows("steps")),
+        ("error", 0)),
+    85: ("without code of its own in the folder it changes nothing", lambda t: (
+        json.loads(_setting(t.trusting, "trust_remote_code")["asked"]), _whose(t.trusting),
+        _origins(t.trusting) == _origins(t.half)), (True, {"transformers"}, True)),
     87: ("`use_fast` is dropped since generation 5",
          lambda t: _known(_setting(t.tokenizer, "use_fast")["used"]) is False, IS_FIVE),
     89: ("`torch_dtype` still decides", lambda t: (
