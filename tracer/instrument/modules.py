@@ -41,7 +41,7 @@ def _meet(recorder: Recorder, model: Any) -> None:
     met: set[str] = recorder.notes.setdefault("met", set())
     name = recorder.models.of(model)
     if is_compiled(model):  # perhaps only since it was met
-        recorder.fault(name, f"the model is compiled: {_UNSEEN}")
+        _tell_compiled(recorder, name, name, "the model is compiled")
     if name in met:
         return
     met.add(name)
@@ -54,9 +54,14 @@ def _meet(recorder: Recorder, model: Any) -> None:
     vision.watch(recorder, model, handles)
     for path, module in selected(model, recorder.options.detail, recorder.options.layers):
         if is_compiled(module):
-            recorder.fault(f"{name} {path}", f"it is compiled: {_UNSEEN}")
+            _tell_compiled(recorder, name, f"{name} {path}", "it is compiled")
         else:
             handles.extend(hook_module(recorder, name, path, module))
+
+
+def _tell_compiled(recorder: Recorder, model: str, target: str, what: str) -> None:
+    recorder.notes.setdefault("compiled", set()).add(model)
+    recorder.fault(target, f"{what}: {_UNSEEN}")
 
 
 def is_compiled(model: Any) -> bool:
@@ -354,9 +359,34 @@ def compiled_by_the_user(state: ThreadState, call: Call) -> Observer:
     module = call.args[0]._orig_mod
     state.recorder.fault(type(module).__name__, f"it runs compiled: {_UNSEEN}")
     if state.spans or state.frames or not _is_model(module):
+        inside: list[int] = state.recorder.notes.setdefault("inside compiled", [])
+        inside.append(state.ident)
         yield None
+        inside.remove(state.ident)
         return
     yield from _user_forward(state, call, module, compiled=True)
+
+
+def compiling(state: ThreadState, call: Call) -> Observer:
+    """`run_start_callbacks`: a compiler begins to trace, perhaps a function of the user's own.
+
+    Of what it has compiled no wrapper and no hook hears, so this is all that there is to see of
+    such a function. A compiled model tells of itself.
+    """
+    notes = state.recorder.notes
+    known = notes.get("compiled", ())
+    is_told = state.ident in notes.get("inside compiled", ()) or any(
+        span.columns.get("compiled") or span.columns.get("model") in known
+        for span in state.spans
+        if span.table == "calls"
+    )
+    if not is_told:
+        state.recorder.fault(
+            "torch.compile",
+            "code was compiled while recording: a model that is called in there leaves no row of "
+            "its calls, steps and modules",
+        )
+    yield None
 
 
 def grad_mode() -> str:

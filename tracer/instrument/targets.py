@@ -666,6 +666,13 @@ TARGETS: Final[tuple[Target, ...]] = (
         "forward",
         route="root",
     ),
+    # A function of the user's that calls a model is met when it is compiled, and never again.
+    Target(
+        "torch._dynamo.callback:CompilationCallbackHandler",
+        "run_start_callbacks",
+        "modules.compiling",
+        route="root",
+    ),
 )
 
 RESIZE: Final = Target(
