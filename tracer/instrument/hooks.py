@@ -23,16 +23,19 @@ class InertInCopies(functools.partial[None]):
 
 
 def every_module(model: Any) -> Iterator[Any]:
-    """Each module once, in no promised order.
+    """Each module once, parents first, children in their order.
 
     torch's own `modules()` is a generator in a generator for each level, which takes longer with
     a deep model than the placing of all hooks.
     """
-    waiting, met = [model], {id(model)}
+    waiting, met = [model], set()
     while waiting:
         module = waiting.pop()
+        if id(module) in met:
+            continue
+        met.add(id(module))
         yield module
-        for child in module._modules.values():
-            if child is not None and id(child) not in met:
-                met.add(id(child))
-                waiting.append(child)
+        if module._modules:
+            waiting.extend(
+                child for child in reversed(module._modules.values()) if child is not None
+            )

@@ -13,7 +13,6 @@ try:
 except ImportError:  # Windows has none: page faults are missing there, not 0
     resource = None  # type: ignore[assignment]
 
-_MINOR, _MAJOR = 6, 7  # places of page faults in what getrusage() gives
 _STATUS: Final = Path("/proc/self/status")
 _PAGES: Final = "/proc/self/statm"
 _IO: Final = Path("/proc/self/io")
@@ -112,7 +111,7 @@ def thread_faults() -> tuple[int, int] | None:
     if resource is None or who is None:
         return None
     usage = resource.getrusage(who)
-    return usage[_MINOR], usage[_MAJOR]
+    return usage.ru_minflt, usage.ru_majflt
 
 
 def process_faults() -> dict[str, int | None]:
@@ -123,4 +122,4 @@ def process_faults() -> dict[str, int | None]:
     if resource is None:
         return {"minor_faults": None, "major_faults": None}
     usage = resource.getrusage(resource.RUSAGE_SELF)
-    return {"minor_faults": usage[_MINOR], "major_faults": usage[_MAJOR]}
+    return {"minor_faults": usage.ru_minflt, "major_faults": usage.ru_majflt}

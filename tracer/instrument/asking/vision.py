@@ -7,7 +7,6 @@ positions itself, they are met on the same way.
 
 from __future__ import annotations
 
-import functools
 import sys
 import threading
 from typing import TYPE_CHECKING, Any, Final
@@ -27,8 +26,9 @@ def watch(recorder: Recorder, model: Any, handles: list[Any]) -> None:
     """Watch the vision part and the language part of a model that has both."""
     # Sub-models alone have a main input; there are a handful of them, however deep the model.
     # It is their class's: asking each module for what it lacks would raise, hundreds of times.
-    has_input = functools.cache(lambda kind: hasattr(kind, _MAIN_INPUT))
-    inner = [part for part in every_module(model) if part is not model and has_input(type(part))]
+    parts = list(every_module(model))
+    kinds = {kind for kind in set(map(type, parts)) if hasattr(kind, _MAIN_INPUT)}
+    inner = [part for part in parts if part is not model and type(part) in kinds]
     eyes = [part for part in inner if _sees(part) and not any(map(_sees, _above(part, inner)))]
     if not eyes:
         return

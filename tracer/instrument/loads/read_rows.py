@@ -106,7 +106,8 @@ def form_of(load: Load, key: str, file: str | None, dtype: Any, device: Any) -> 
     header = None if file is None else load.headers.get(file)
     entry = None if header is None else header.tensors.get(key)
     if entry is None:
-        return _form(load, file, *load.given.get(key, (None, None, None)), dtype, device)
+        shape, stored, size = load.given.get(key, (None, None, None))
+        return _form(load, file, shape, stored, size, dtype, device)
     alike = (file, entry.dtype, entry.shape, entry.size_bytes, dtype, device)
     form: Form | None = load.forms.get(alike)
     if form is None:
