@@ -116,8 +116,8 @@ def _tell_model(
         experts=getattr(config, "_experts_implementation", None),
         device_map=getattr(model, "hf_device_map", None),
         tied=tied,
-        parameters=sum(each.tensor.numel() for each in unique if each.kind == "parameter"),
-        size_bytes=sum(measure.size_of(each.tensor) for each in unique),
+        parameters=sum([each.tensor.numel() for each in unique if each.kind == "parameter"]),
+        size_bytes=sum([measure.size_of(each.tensor) for each in unique]),
         training=model.training,
     )
 

@@ -164,7 +164,7 @@ def end_build(state: ThreadState, model: Any) -> None:
     """The class has built its model; before any weight, what it has is told."""
     load = state.load
     if load is not None and load.build_span is not None:
-        state.close(load.build_span, summary={"modules": sum(1 for _ in every_module(model))})
+        state.close(load.build_span, summary={"modules": len(list(every_module(model)))})
         load.build_span = None
         with state.own_work("parameters on meta"):
             load.model = state.recorder.models.of(model)
@@ -194,17 +194,11 @@ def weights(state: ThreadState, call: Call) -> Observer:
     if load is not None and outcome.error is None:
         info = outcome.result[0]
         load.mismatched |= {entry[0] for entry in info.mismatched_keys}
-    totals = list(load.times.values()) if load is not None else []
-    state.close(
-        span,
-        outcome.status,
-        summary={
-            "tensors": len(state_dict),
-            "wait_ns": sum(times[0] or 0 for times in totals),
-            "convert_ns": sum(times[1] or 0 for times in totals),
-            "place_ns": sum(times[2] or 0 for times in totals),
-        },
-    )
+    times = zip(*load.times.values(), strict=True) if load is not None and load.times else ()
+    totals = [sum(filter(None, one)) for one in times] or [0, 0, 0]
+    names = ("wait_ns", "convert_ns", "place_ns")
+    summary = {"tensors": len(state_dict)} | dict(zip(names, totals, strict=True))
+    state.close(span, outcome.status, summary=summary)
     memory.sample_memory(state, "tensor_load", "after the weights")
 
 

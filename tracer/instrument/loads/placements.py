@@ -66,12 +66,13 @@ def _modules(model: Any) -> Iterator[tuple[str, Any]]:
     while waiting:
         path, module = waiting.pop()
         yield path, module
-        children = [
-            (f"{path}{name}.", child)
-            for name, child in module._modules.items()
-            if child is not None
-        ]
-        waiting.extend(reversed(children))
+        if module._modules:
+            children = [
+                (f"{path}{name}.", child)
+                for name, child in module._modules.items()
+                if child is not None
+            ]
+            waiting.extend(reversed(children))
 
 
 def without_adapter(name: str) -> str:
@@ -97,7 +98,7 @@ def describe(load: Load, named: list[Named], tied: dict[str, str]) -> None:
     """Put the rows together; `write` hands them over, after a verification if there is one."""
     sources: dict[str, list[str]] = {}
     for key, plan in load.plans.items():
-        for target in load.targets_of(plan.param):
+        for target in load.parts.get(plan.param, (plan.param,)):
             sources.setdefault(target, []).append(key)
     inner = {id(one.tensor()): one for one in load.inner if one.tensor() is not None}
     for live in named:
@@ -249,7 +250,7 @@ def _origin(load: Load, each: Named, tied: dict[str, str]) -> tuple[str, str]:
     if tensor.device.type == "meta" and _residence(each.module, tensor) == "meta":
         return "unwritten", "still on meta when the load ended"
     if name in load.placed and name not in load.mismatched:
-        return "checkpoint", load.set_from + _apart(load, name, tied)
+        return "checkpoint", load.set_from + (_apart(load, name, tied) if load.announced else "")
     if tensor.device.type == "meta":
         return "unwritten", "offloaded, but its values came out of no file"
     before = load.before_fill.get(name)
