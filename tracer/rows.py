@@ -6,10 +6,12 @@ schema, no library, and keeps nothing.
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import functools
 import json
 from collections.abc import Iterable, Sequence
+from json.encoder import encode_basestring
 from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
@@ -102,11 +104,36 @@ def batch(table: str, rows: Sequence[Row], redact: bool) -> pa.RecordBatch:
         raise KeyError(f"{table} has no column {sorted(unknown)}")
     columns = TABLES[table].columns
     arrays = [
-        pa.array(_storable(column.kind, _cells(rows, column.name)), field.type)
+        _array(rows, column.name, column.kind, field.type)
         for column, field in zip(columns, schema, strict=True)
     ]
     made = pa.RecordBatch.from_arrays(arrays, schema=schema)
     return without_words(table, made) if redact else made
+
+
+def _array(rows: Sequence[Row], name: str, kind: str, form: pa.DataType) -> pa.Array:
+    """One column; a cell that all rows of all blocks share is stored once and repeated."""
+    shared = [row.columns.get(name) for row in rows if type(row) is Block]
+    if shared and len(shared) == len(rows) and all(_is_cell(one, shared[0]) for one in shared):
+        (cell,) = _stored(kind, shared[:1], form)
+        return pa.repeat(cell, sum(row.count for row in rows if type(row) is Block))
+    return _stored(kind, _cells(rows, name), form)
+
+
+def _is_cell(value: Any, first: Any) -> bool:
+    return type(value) is not list and type(value) is type(first) and bool(value == first)
+
+
+def _stored(kind: str, cells: list[Any], form: pa.DataType) -> pa.Array:
+    """Cells as an array; text is looked at one by one only where Arrow refuses to take it."""
+    if kind == "text" or (kind == "json" and all(map(_is_ready, cells))):
+        with contextlib.suppress(UnicodeError, TypeError, pa.ArrowException):
+            return pa.array(cells, form)
+    return pa.array(_storable(kind, cells), form)
+
+
+def _is_ready(cell: Any) -> bool:
+    return cell is None or type(cell) is Encoded
 
 
 def _cells(rows: Sequence[Row], name: str) -> list[Any]:
@@ -135,6 +162,11 @@ class Encoded(str):
     """JSON text that is ready: it is stored as it is, not encoded again."""
 
     __slots__ = ()
+
+
+def names_text(names: Iterable[str]) -> Encoded:
+    """Names as the JSON text of a list, without the detour that values of any kind need."""
+    return Encoded(f"[{', '.join(map(encode_basestring, names))}]")
 
 
 @functools.cache

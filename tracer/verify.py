@@ -34,7 +34,8 @@ def audit_model(
     Args:
         model: A transformers model, on any device, offloaded or not. It is not moved or changed.
         folder: The folder, one weight file or an index of shards; or a state dict. The library's
-            own choice is made among the files of a folder: safetensors before `.bin`.
+            own choice is made among the files of a folder: safetensors before `.bin`. A GGUF file
+            is unpacked by the library's own reader, which needs the package gguf.
         key_mapping: The argument of that name that `from_pretrained` was given, if it was.
 
     Raises:
@@ -58,7 +59,7 @@ def audit_model(
     bare = _bare(model)
     given = folder if isinstance(folder, Mapping) else None
     files = [] if isinstance(folder, Mapping) else weight_files(folder)
-    with Sources(files, given) as sources:
+    with Sources(files, given, model=bare) as sources:
         verdicts = compare(bare, sources, key_mapping=key_mapping)
         taken = {key for each in verdicts for key in each.keys}
         unused = [name for name in sources.names if name not in taken]

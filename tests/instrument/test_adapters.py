@@ -1,12 +1,13 @@
 """A PEFT adapter's folder given to an Auto class: base and adapter are one load, told whole."""
 
+import json
+
 import pytest
 import torch
+from safetensors.torch import load_file
 from transformers import AutoModelForCausalLM, LlamaConfig, LlamaForCausalLM
 
 import tracer
-from tracer.instrument.installer import release
-from tracer.instrument.targets import FIVE
 
 peft = pytest.importorskip("peft", reason="peft is not installed")
 pytestmark = pytest.mark.generations
@@ -42,13 +43,20 @@ def test_an_adapters_folder_loads_base_and_adapter(folders):
     assert wrapped["sources"] == '["model.layers.1.self_attn.q_proj.weight"]'
     added = placed[placed.index.str.contains("lora_")]
     assert len(added) == 4
-    if release() >= FIVE:
-        assert set(added["origin"]) == {"checkpoint"}
-        assert set(added["verified"]) == {"equal"}
-        files = trace["files"].set_index("path")
-        assert files.loc[["model.safetensors", "adapter_model.safetensors"], "read"].all()
-    else:  # PEFT itself fills them, with what it has read
-        assert set(added["origin"]) == {"unknown"}
+    assert set(added["origin"]) == {"checkpoint"}
+    assert set(added["verified"]) == {"equal"}
+    files = trace["files"].set_index("path")
+    assert files.loc[["model.safetensors", "adapter_model.safetensors"], "read"].all()
+    held = load_file(adapter / "adapter_model.safetensors")
+    reads = trace["tensor_loads"].set_index("key")
+    assert set(held) <= set(reads.index)
+    fates = trace["checkpoint_tensors"].query("file == 'adapter_model.safetensors'")
+    assert sorted(fates["key"]) == sorted(held)
+    assert set(fates["fate"]) == {"loaded"}
+    for name, row in added.iterrows():
+        (key,) = json.loads(row["sources"])
+        assert torch.equal(held[key], model.get_parameter(name))
+        assert reads.loc[key, "param"] == name
     verdicts = trace.audit().set_index("check")
     assert verdicts.index[verdicts["verdict"] == "broken"].tolist() == []
 

@@ -311,7 +311,9 @@ def test_a_users_compiled_forward_compiles_whole_and_gives_the_same(llama_folder
         logits = compiled(model)(**text_inputs(), use_cache=False).logits
     assert torch.allclose(logits, expected, atol=1e-6)
     assert recording.trace["modules"]["call"].nunique() == 1
-    assert (recording.trace.rows("calls") == 2) == (recording.trace.rows("faults") == 1)
+    (fault,) = recording.trace["faults"].itertuples()
+    # Of a function of the user's nothing is seen but that it was compiled.
+    assert (recording.trace.rows("calls") == 1) == (fault.target == "torch.compile")
 
 
 def _loop(model, ids, count=4, cache=None):

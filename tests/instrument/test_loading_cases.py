@@ -1,5 +1,11 @@
 """What people report of loads, each with the value that is right for the release that runs.
 
+The kinds, in order: a head that is tied and not missing, and its mirror image; a tied pair of which
+the file holds one or none; an index that its shards do not bear out; files cut short, empty or a
+pointer (with more ways to break one in `test_broken_folders.py`); every name under another prefix;
+experts that become one parameter; a buffer that no file holds; which dtype wins; layers that "auto"
+put on the disk. Slow and heavy loads are in `test_load_analyses.py`.
+
 On 5.24 these run with all other tests; with an older transformers first on PYTHONPATH they are
 marked `generations`.
 """

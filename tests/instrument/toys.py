@@ -46,9 +46,10 @@ def is_ours(value: Any) -> bool:
 
 
 def _is_lazy(owner: Any, name: str, before: dict[str, Any], now: dict[str, Any]) -> bool:
-    """Whether one of the library's lazy modules has meanwhile filled in a name of its own."""
+    """Whether a package has meanwhile got a module of its own, or a lazy one a name of its own."""
     was_absent = name not in before and not is_ours(now[name])
-    return was_absent and type(owner).__name__ == "_LazyModule"
+    is_module = now.get(name) is sys.modules.get(f"{owner.__name__}.{name}", owner)
+    return was_absent and (is_module or type(owner).__name__ == "_LazyModule")
 
 
 def _classes_below(owner: type) -> Iterator[type]:

@@ -106,6 +106,31 @@ def compiled_by_the_user(state: ThreadState, call: Call) -> Observer:
     module = call.args[0]._orig_mod
     state.recorder.fault(type(module).__name__, f"it runs compiled: {modules.UNSEEN}")
     if state.spans or state.frames or not modules.is_model(module):
+        inside: list[int] = state.recorder.notes.setdefault("inside compiled", [])
+        inside.append(state.ident)
         yield None
+        inside.remove(state.ident)
         return
     yield from _user_forward(state, call, module, compiled=True)
+
+
+def compiling(state: ThreadState, call: Call) -> Observer:
+    """`run_start_callbacks`: a compiler begins to trace, perhaps a function of the user's own.
+
+    Of what it has compiled no wrapper and no hook hears, so this is all that there is to see of
+    such a function. A compiled model tells of itself.
+    """
+    notes = state.recorder.notes
+    known = notes.get("compiled", ())
+    is_told = state.ident in notes.get("inside compiled", ()) or any(
+        span.columns.get("compiled") or span.columns.get("model") in known
+        for span in state.spans
+        if span.table == "calls"
+    )
+    if not is_told:
+        state.recorder.fault(
+            "torch.compile",
+            "code was compiled while recording: a model that is called in there leaves no row of "
+            "its calls, steps and modules",
+        )
+    yield None

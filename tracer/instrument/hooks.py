@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import functools
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any
 
 
@@ -20,3 +20,22 @@ class InertInCopies(functools.partial[None]):
 
     def __reduce__(self) -> tuple[Any, ...]:
         return getattr, (contextlib.nullcontext(), "__exit__")
+
+
+def every_module(model: Any) -> Iterator[Any]:
+    """Each module once, parents first, children in their order.
+
+    torch's own `modules()` is a generator in a generator for each level, which takes longer with
+    a deep model than the placing of all hooks.
+    """
+    waiting, met = [model], set()
+    while waiting:
+        module = waiting.pop()
+        if id(module) in met:
+            continue
+        met.add(id(module))
+        yield module
+        if module._modules:
+            waiting.extend(
+                child for child in reversed(module._modules.values()) if child is not None
+            )

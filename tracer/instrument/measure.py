@@ -107,7 +107,11 @@ def disk_bytes() -> int | None:
 
 def thread_faults() -> tuple[int, int] | None:
     """Minor and major page faults of this thread so far; None where the system hides them."""
-    return _faults("RUSAGE_THREAD")
+    who = getattr(resource, "RUSAGE_THREAD", None)  # of Linux alone
+    if resource is None or who is None:
+        return None
+    usage = resource.getrusage(who)
+    return usage.ru_minflt, usage.ru_majflt
 
 
 def process_faults() -> dict[str, int | None]:
@@ -115,13 +119,7 @@ def process_faults() -> dict[str, int | None]:
 
     macOS and Linux count them, each in its own way; what a graph shows is how they grow.
     """
-    minor, major = _faults("RUSAGE_SELF") or (None, None)
-    return {"minor_faults": minor, "major_faults": major}
-
-
-def _faults(whose: str) -> tuple[int, int] | None:
-    who = getattr(resource, whose, None)
-    if who is None:
-        return None
-    usage = resource.getrusage(who)
-    return usage.ru_minflt, usage.ru_majflt
+    if resource is None:
+        return {"minor_faults": None, "major_faults": None}
+    usage = resource.getrusage(resource.RUSAGE_SELF)
+    return {"minor_faults": usage.ru_minflt, "major_faults": usage.ru_majflt}

@@ -26,6 +26,11 @@ def sample_memory(state: ThreadState, stage: str, name: str) -> None:
         state.recorder.add_point("memory", stage, name, **_now(measure.process_memory()))
 
 
+def is_due(load: Load, now: int) -> bool:
+    """Whether it is time again to ask for the memory between two reads."""
+    return now - load.last_sample_ns >= _EVERY_NS
+
+
 def resident_now(load: Load, now: int) -> int | None:
     """Resident memory, asked for now and then only; it is noted as a sample of memory as well.
 
@@ -35,7 +40,7 @@ def resident_now(load: Load, now: int) -> int | None:
         load: The load whose tensor was just read.
         now: The recorder's clock.
     """
-    if now - load.last_sample_ns < _EVERY_NS:
+    if not is_due(load, now):
         return None
     load.last_sample_ns = now
     process = measure.quick_process_memory()

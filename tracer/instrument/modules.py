@@ -26,7 +26,7 @@ def _meet(recorder: Recorder, model: Any) -> None:
     met: set[str] = recorder.notes.setdefault("met", set())
     name = recorder.models.of(model)
     if is_compiled(model):  # perhaps only since it was met
-        recorder.fault(name, f"the model is compiled: {UNSEEN}")
+        _tell_compiled(recorder, name, name, "the model is compiled")
     if name in met:
         return
     met.add(name)
@@ -41,9 +41,14 @@ def _meet(recorder: Recorder, model: Any) -> None:
     vision.watch(recorder, model, handles)
     for path, module in selected(model, recorder.options.detail, recorder.options.layers):
         if is_compiled(module):
-            recorder.fault(f"{name} {path}", f"it is compiled: {UNSEEN}")
+            _tell_compiled(recorder, name, f"{name} {path}", "it is compiled")
         else:
             handles.extend(module_hooks.hook_module(recorder, name, path, module))
+
+
+def _tell_compiled(recorder: Recorder, model: str, target: str, what: str) -> None:
+    recorder.notes.setdefault("compiled", set()).add(model)
+    recorder.fault(target, f"{what}: {UNSEEN}")
 
 
 def is_compiled(model: Any) -> bool:
@@ -77,7 +82,10 @@ def selected(
 
 
 def _layer_number(path: str) -> int | None:
-    return next((int(part) for part in path.split(".") if part.isdigit()), None)
+    for part in path.split("."):
+        if part.isdigit():
+            return int(part)
+    return None
 
 
 def _main_parts(path: str, module: Any) -> Iterator[tuple[str, Any]]:

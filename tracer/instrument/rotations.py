@@ -8,6 +8,7 @@ import threading
 from collections.abc import Callable
 from typing import Any
 
+from tracer.instrument.hooks import every_module
 from tracer.instrument.installer import INSTALLER, tracing_test
 from tracer.instrument.patching import IsOn, Wrap
 from tracer.instrument.targets import ROPE_INDEX_METHOD, ROTARY_FUNCTIONS
@@ -16,7 +17,7 @@ from tracer.spans import ACTIVE
 
 def count(model: Any, is_model_class: Callable[[type], bool]) -> None:
     """Count the functions that rotate and the method that computes three-axis positions."""
-    for kind in {type(module) for module in model.modules()}:
+    for kind in {type(module) for module in every_module(model)}:
         if not is_model_class(kind):
             continue
         home = sys.modules.get(kind.__module__)

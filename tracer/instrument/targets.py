@@ -65,6 +65,9 @@ class Target:
         return self.owner.partition(":")[0]
 
 
+GGUF_READER: Final = "transformers.modeling_gguf_pytorch_utils"
+"""Module that unpacks GGUF files, in all releases."""
+
 _AUTO = "transformers.models.auto"
 _MODELING = "transformers.modeling_utils"
 _PRETRAINED = f"{_MODELING}:PreTrainedModel"
@@ -333,7 +336,7 @@ TARGETS: Final[tuple[Target, ...]] = (
     # Runs in worker threads, which find their load by the tensor that they read.
     _once_a_tensor(_CONVERT, "_materialize_copy", "loads.reads.read"),
     _once_a_tensor(f"{_CONVERT}:WeightTransform", "add_tensor", "loads.reads.planned"),
-    _once_a_tensor(f"{_CONVERT}:WeightTransform", "materialize_tensors", "loads.reads.waited"),
+    _once_a_tensor(f"{_CONVERT}:WeightTransform", "materialize_tensors", "loads.reads.awaited"),
     _once_a_tensor(f"{_CONVERT}:WeightRenaming", "convert", "loads.reads.converted", None),
     _once_a_tensor(f"{_CONVERT}:WeightConverter", "convert", "loads.reads.converted", None),
     _once_a_tensor(_CONVERT, "set_param_for_module", "loads.reads.placed"),
@@ -377,18 +380,28 @@ TARGETS: Final[tuple[Target, ...]] = (
     _load_stage("load_offloaded_weights", "place", None, before=LATE_FOUR),
     # GGUF: parsed anew for configuration, tokenizer and weights. The name is imported inside
     # functions, so it is looked up on its own module; in generation 4 three modules hold copies.
-    _part("transformers.modeling_gguf_pytorch_utils", "load_gguf_checkpoint", "metadata", None),
+    Target(
+        GGUF_READER,
+        "load_gguf_checkpoint",
+        "loads.gguf_names.unpacked",
+        "metadata",
+    ),
     _part("transformers.configuration_utils", "load_gguf_checkpoint", "metadata", None, FIVE),
     _part("transformers.tokenization_utils_fast", "load_gguf_checkpoint", "metadata", None, FIVE),
     _part(f"{_AUTO}.tokenization_auto", "load_gguf_checkpoint", "metadata", None, FIVE),
     Target(
-        "transformers.modeling_gguf_pytorch_utils",
+        GGUF_READER,
         "get_gguf_hf_weights_map",
         "loads.gguf_names.mapped",
         is_lean=True,
     ),
     _part("transformers.quantizers.quantizer_gguf:GgufHfQuantizer", "read_header", "metadata"),
     _part("transformers.quantizers.quantizer_gguf:GgufHfQuantizer", "get_state_dict", "convert"),
+    # An adapter in generation 4: PEFT itself reads its file and fills what it has added.
+    Target("peft", "load_peft_weights", "loads.adapters.read", "tensor_load", before=FIVE),
+    Target(
+        "peft.utils", "set_peft_model_state_dict", "loads.adapters.filled", "place", before=FIVE
+    ),
     # After the files: what they did not hold, ties, offload hooks, generation settings.
     Target(
         _PRETRAINED,
@@ -654,6 +667,13 @@ TARGETS: Final[tuple[Target, ...]] = (
         "forward",
         route="root",
     ),
+    # A function of the user's that calls a model is met when it is compiled, and never again.
+    Target(
+        "torch._dynamo.callback:CompilationCallbackHandler",
+        "run_start_callbacks",
+        "forwards.compiling",
+        route="root",
+    ),
 )
 
 RESIZE: Final = Target(
@@ -714,3 +734,6 @@ IGNORED_TOKENIZER_ARGUMENTS: Final[tuple[tuple[Version, tuple[str, ...]], ...]] 
 )
 """Arguments that AutoTokenizer accepts and drops (tokenization_auto.py), with the first release
 that drops just these; newest first."""
+
+GGUF_LAZY: Final = "transformers.integrations.gguf"
+"""Package that reads those of some architectures lazily (5.24)."""

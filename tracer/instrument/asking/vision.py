@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from tracer.instrument.asking import fed
 from tracer.instrument.asking.fed import Fed
-from tracer.instrument.hooks import InertInCopies
+from tracer.instrument.hooks import InertInCopies, every_module
 from tracer.instrument.installer import tracing_test
 from tracer.recorder import Recorder
 from tracer.spans import ACTIVE, ThreadState
@@ -28,9 +28,9 @@ def watch(recorder: Recorder, model: Any, handles: list[Any]) -> None:
     """Watch the vision part and the language part of a model that has both."""
     # Sub-models alone have a main input; there are a handful of them, however deep the model.
     # It is their class's: asking each module for what it lacks would raise, hundreds of times.
-    inner = [
-        part for part in model.modules() if part is not model and hasattr(type(part), _MAIN_INPUT)
-    ]
+    parts = list(every_module(model))
+    kinds = {kind for kind in set(map(type, parts)) if hasattr(kind, _MAIN_INPUT)}
+    inner = [part for part in parts if part is not model and type(part) in kinds]
     eyes = [part for part in inner if _sees(part) and not any(map(_sees, _above(part, inner)))]
     if not eyes:
         return

@@ -275,7 +275,7 @@ def _fate(load: Load, key: str, path: str) -> tuple[str, str]:
     if plan is None:
         return "unexpected", "no parameter of the model goes by this name, renamed or not"
     targets = load.targets_of(plan.param)
-    odd = [target for target in targets if target in load.mismatched]
+    odd = load.mismatched and [target for target in targets if target in load.mismatched]
     if odd:
         return "discarded", f"{SHAPE_MISFIT}{', '.join(odd)}"
     if plan.operations:

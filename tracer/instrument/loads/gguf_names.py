@@ -8,12 +8,17 @@ that generation 5 reads lazily keep the file's names and need none of this.
 from __future__ import annotations
 
 import re
+import sys
 from collections.abc import Mapping
-from typing import Final
+from typing import Any, Final
 
 from tracer.checkpoint import Header
 from tracer.formats.entries import DTYPES
+from tracer.instrument.installer import release
 from tracer.instrument.loads.load_notes import Load, Plan, Seen, told
+from tracer.instrument.stages import Call, Observer, span
+from tracer.instrument.targets import FIVE
+from tracer.spans import Span, ThreadState
 
 _EXPERT: Final = re.compile(r"experts\.\d+\.")
 CUT: Final = "Split"
@@ -24,6 +29,34 @@ NO_PLACE: Final = "the library's table of GGUF names has no parameter for it"
 def mapped(load: Load, seen: Seen) -> None:
     """`get_gguf_hf_weights_map`: it asks itself for each part; the whole's table comes last."""
     load.gguf_names = dict(seen.result)
+
+
+def open_build(state: ThreadState, owner: Any, what: str) -> Span:
+    """A span of a class that builds a model; what asks the model first will close it."""
+    return state.open(
+        "spans",
+        "meta_init",
+        f"{owner.__name__} {what}",
+        function=f"{owner.__name__}.__init__",
+        source=state.recorder.places.source(owner.__init__),
+        stack=state.recorder.places.stack(sys._getframe()),
+    )
+
+
+def files_found(load: Load) -> None:
+    """In generation 4 a model is now built on meta for nothing but its parameters' names."""
+    is_first = load.built_class is not None and load.model is None and load.names_span is None
+    if load.arguments.get("gguf_file") and is_first and release() < FIVE:
+        load.names_span = open_build(load.state, load.built_class, "built on meta for its names")
+
+
+def unpacked(state: ThreadState, call: Call) -> Observer:
+    """`load_gguf_checkpoint`: the file parsed, for configuration or tokenizer, names or weights."""
+    load = state.load
+    if load is not None and load.names_span is not None:
+        state.close(load.names_span)
+        load.names_span = None
+    yield from span(state, call)
 
 
 def match(load: Load, header: Header) -> None:

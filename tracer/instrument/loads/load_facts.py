@@ -37,9 +37,13 @@ def tell_adapter(load: Load, model: Any) -> None:
 def _note_built(load: Load, named: list[placements.Named]) -> None:
     shapes = {each.name: tuple(each.tensor.shape) for each in named}
     load.expected |= shapes
-    # One tensor under two names takes its bytes once.
-    once = {id(each.tensor): each for each in reversed(named)}.values()
-    load.expected_bytes |= {each.name: measure.size_of(each.tensor) for each in once}
+    sizes = [measure.size_of(each.tensor) for each in named]
+    # One tensor under two names takes its bytes once, under the first of them.
+    met: set[int] = set()
+    for each, size in zip(named, sizes, strict=True):
+        if id(each.tensor) not in met:
+            met.add(id(each.tensor))
+            load.expected_bytes[each.name] = size
     load.meta = {
         "param": [each.name for each in named],
         "kind": [each.kind for each in named],
@@ -48,7 +52,7 @@ def _note_built(load: Load, named: list[placements.Named]) -> None:
         "shape": [shape_text(shape) for shape in shapes.values()],
         "dtype": [measure.dtype_name(each.tensor.dtype) for each in named],
         "device": [measure.device_name(each.tensor.device) for each in named],
-        "size_bytes": [measure.size_of(each.tensor) for each in named],
+        "size_bytes": sizes,
     }
 
 
@@ -71,10 +75,11 @@ def tell(load: Load, model: Any, outer: Load | None) -> None:
     """All tables of a load that ended well."""
     tell_adapter(load, model)
     named = placements.named_tensors(model)
-    _tell_model(load, model, named)
-    placements.note_replaced(load, named)
+    tied = placements.tied_names(load, named)
+    _tell_model(load, model, named, tied)
+    placements.note_replaced(load, named, tied)
     tell_checkpoint(load, has_failed=False)
-    placements.describe(load, model, named)
+    placements.describe(load, named, tied)
     if outer is not None:
         placements.hand_out(load, outer, named)
     load_settings.tell(load, model)
@@ -84,7 +89,9 @@ def tell(load: Load, model: Any, outer: Load | None) -> None:
         configs[load.model] = generation.to_dict()
 
 
-def _tell_model(load: Load, model: Any, named: list[placements.Named]) -> None:
+def _tell_model(
+    load: Load, model: Any, named: list[placements.Named], tied: dict[str, str]
+) -> None:
     config = model.config
     unique = {id(each.tensor): each for each in named}.values()
     folder, recorder = folder_of(load), load.state.recorder
@@ -108,9 +115,9 @@ def _tell_model(load: Load, model: Any, named: list[placements.Named]) -> None:
         attention=getattr(config, "_attn_implementation", None),
         experts=getattr(config, "_experts_implementation", None),
         device_map=getattr(model, "hf_device_map", None),
-        tied=placements.tied_names(load, named),
-        parameters=sum(each.tensor.numel() for each in unique if each.kind == "parameter"),
-        size_bytes=sum(measure.size_of(each.tensor) for each in unique),
+        tied=tied,
+        parameters=sum([each.tensor.numel() for each in unique if each.kind == "parameter"]),
+        size_bytes=sum([measure.size_of(each.tensor) for each in unique]),
         training=model.training,
     )
 

@@ -26,13 +26,12 @@ JOBS: dict[int, Load] = {}
 BATCH = 512
 
 
-@dataclasses.dataclass(slots=True)
-class ParamTimes:
-    """What one parameter cost the loading thread, in nanoseconds; missing where it did nothing."""
+ParamTimes = tuple[int | None, int | None, int | None]
+"""What one parameter cost the loading thread: waiting, conversion, placing, in nanoseconds; None
+where it did nothing. A plain tuple, which Python's collector leaves alone: objects of our own, one
+a tensor, would make it walk over the whole model once more."""
 
-    wait_ns: int | None = None
-    convert_ns: int | None = None
-    place_ns: int | None = None
+NO_TIMES: Final[ParamTimes] = (None, None, None)
 
 
 @dataclasses.dataclass(slots=True)
@@ -81,6 +80,9 @@ class Load:
     reads: list[tuple[Any, ...]] = dataclasses.field(default_factory=list)
     weights_seq: int = -1
     build_span: Any = None
+    names_span: Any = None
+    """In generation 4: a model that GGUF's reader is only to ask for its names is being built."""
+    built_class: Any = None
     before_fill: dict[str, tuple[int, int]] = dataclasses.field(default_factory=dict)
     meta: dict[str, list[Any]] = dataclasses.field(default_factory=dict)
     expected: dict[str, tuple[int, ...]] = dataclasses.field(default_factory=dict)
@@ -108,6 +110,8 @@ class Load:
     last_sample_ns: int = 0
     samples: list[dict[str, Any]] = dataclasses.field(default_factory=list)
     last_wait: tuple[int, int] = (-1, -1)
+    forms: dict[Any, Any] = dataclasses.field(default_factory=dict)
+    """Cells of `tensor_loads` that many tensors have in common, put together by `read_rows`."""
     read_source: str | None = None
     read_stack: str | None = None
     shards: Shards | None = None  # of generation 4 only, which reads shard by shard
@@ -122,17 +126,10 @@ class Load:
         """What the tensors planned for a parameter became: itself, or the parts of a split."""
         return self.parts.get(param, [param])
 
-    def times_of(self, param: str) -> ParamTimes:
-        """The times of a parameter, made on first use."""
-        times = self.times.get(param)
-        if times is None:
-            times = self.times[param] = ParamTimes()
-        return times
-
     def note_placing(self, param: str, seen: Seen) -> None:
         """A parameter was set by this call; one in several pieces by several."""
-        times = self.times_of(param)
-        times.place_ns = (times.place_ns or 0) + seen.end - seen.start
+        wait, convert, place = self.times.get(param, NO_TIMES)
+        self.times[param] = wait, convert, (place or 0) + seen.end - seen.start
 
     def note_cut(self, target: str) -> None:
         """Tensors are cut as they are read, inside of what can be observed."""
@@ -165,28 +162,35 @@ class Seen(NamedTuple):
         return self.args[place] if len(self.args) > place else self.kwargs.get(name)
 
 
+# A NamedTuple's own constructor is a function of Python; this is the one below it.
+_seen: Final = functools.partial(tuple.__new__, Seen)
+
+
 def told(note: Callable[[Load, Seen], None]) -> Callable[[str], Wrap]:
-    """Wrappers for a target that tell `note` of each call of this thread's load that returned."""
+    """Wrappers for a target that tell `note` of each call of this thread's load that returned.
+
+    Five of them run for each tensor, so names are bound locally and nothing is done twice.
+    """
+    active, ident = ACTIVE.get, threading.get_ident
 
     def for_target(name: str) -> Wrap:
         def wrap(original: Callable[..., Any], is_on: IsOn) -> Callable[..., Any]:
             @functools.wraps(original)
             def wrapper(*args: Any, **kwargs: Any) -> Any:
-                state = ACTIVE.get(threading.get_ident())
-                load = None if state is None or not is_on() else state.load
-                if state is None or load is None:
+                state = active(ident())
+                if state is None or state.load is None or not is_on():
                     return original(*args, **kwargs)
-                recorder = state.recorder
+                recorder, load = state.recorder, state.load
+                clock = recorder.clock
                 recorder.targets_seen[name] += 1
-                start = recorder.clock()
+                start = clock()
                 result = original(*args, **kwargs)
-                end = recorder.clock()
+                end = clock()
                 try:
-                    note(load, Seen(start, end, args, kwargs, result))
-                    recorder.targets_done[name] += 1
+                    note(load, _seen((start, end, args, kwargs, result)))
                 except Exception as error:
                     recorder.failed(name, error)
-                state.recorder_ns += recorder.clock() - end
+                state.recorder_ns += clock() - end
                 return result
 
             return wrapper

@@ -7,11 +7,10 @@ Function and line numbers were read in transformers 5.24.0.
 from __future__ import annotations
 
 import os
-import sys
-from collections.abc import Iterable
 from typing import Any
 
 from tracer.instrument import measure, memory, modules
+from tracer.instrument.hooks import every_module
 from tracer.instrument.loads import (
     checkpoint_files,
     folder_facts,
@@ -27,7 +26,7 @@ from tracer.instrument.loads.load_notes import JOBS, Load
 from tracer.instrument.stages import Call, Observer, open_call, open_span
 from tracer.instrument.verifying import verification
 from tracer.recorder import Recorder
-from tracer.spans import ThreadState
+from tracer.spans import ThreadState, uncollected
 
 
 def pipeline_call(state: ThreadState, call: Call) -> Observer:
@@ -83,6 +82,7 @@ def model_call(state: ThreadState, call: Call) -> Observer:
     arguments = dict(call.kwargs) if state.asked is None else state.asked
     load = Load(state, span.seq, name, arguments)
     load.by_user = _given_by_the_user(state, arguments)
+    load.built_class = call.args[0] if call.args else None
     outer, state.load = state.load, load
     memory.sample_memory(state, "resolve", "before the load")
     outcome = yield None
@@ -108,7 +108,8 @@ def model_call(state: ThreadState, call: Call) -> Observer:
     state.close(span, outcome.status, model=load.model)
     if outcome.error is None and recorder.options.verify_weights:
         verification.verify(load, model)
-    placements.write(load)
+    with state.own_time(), uncollected():
+        placements.write(load)
     recorder.flush_if_due(state)
 
 
@@ -150,15 +151,7 @@ def init_context(state: ThreadState, call: Call) -> Observer:
     load = state.load
     if load is not None and outcome.error is None and load.build_span is None:
         # Built from here to the first question asked of the model: the class's own __init__.
-        owner = call.args[0]
-        load.build_span = state.open(
-            "spans",
-            "meta_init",
-            f"{owner.__name__} built on meta",
-            function=f"{owner.__name__}.__init__",
-            source=state.recorder.places.source(owner.__init__),
-            stack=state.recorder.places.stack(sys._getframe()),
-        )
+        load.build_span = gguf_names.open_build(state, call.args[0], "built on meta")
 
 
 def built(state: ThreadState, call: Call) -> Observer:
@@ -171,7 +164,7 @@ def end_build(state: ThreadState, model: Any) -> None:
     """The class has built its model; before any weight, what it has is told."""
     load = state.load
     if load is not None and load.build_span is not None:
-        state.close(load.build_span, summary={"modules": sum(1 for _ in model.modules())})
+        state.close(load.build_span, summary={"modules": len(list(every_module(model)))})
         load.build_span = None
         with state.own_work("parameters on meta"):
             load.model = state.recorder.models.of(model)
@@ -201,17 +194,11 @@ def weights(state: ThreadState, call: Call) -> Observer:
     if load is not None and outcome.error is None:
         info = outcome.result[0]
         load.mismatched |= {entry[0] for entry in info.mismatched_keys}
-    totals = load.times.values() if load is not None else ()
-    state.close(
-        span,
-        outcome.status,
-        summary={
-            "tensors": len(state_dict),
-            "wait_ns": sum(times.wait_ns or 0 for times in totals),
-            "convert_ns": sum(times.convert_ns or 0 for times in totals),
-            "place_ns": sum(times.place_ns or 0 for times in totals),
-        },
-    )
+    times = zip(*load.times.values(), strict=True) if load is not None and load.times else ()
+    totals = [sum(filter(None, one)) for one in times] or [0, 0, 0]
+    names = ("wait_ns", "convert_ns", "place_ns")
+    summary = {"tensors": len(state_dict)} | dict(zip(names, totals, strict=True))
+    state.close(span, outcome.status, summary=summary)
     memory.sample_memory(state, "tensor_load", "after the weights")
 
 
@@ -238,14 +225,10 @@ def moved_missing(state: ThreadState, call: Call) -> Observer:
     outcome = yield None
     load, model = state.load, call.args[0]
     if load is not None and outcome.error is None:
-        load.before_fill = _versions(model, load.placed)
+        with state.own_work("memory without values"):
+            load.before_fill = {
+                each.name: (id(each.tensor), each.tensor._version)
+                for each in placements.named_tensors(model, besides=load.placed)
+                if each.tensor.device.type != "meta"
+            }
     state.close(span, outcome.status)
-
-
-def _versions(model: Any, placed: Iterable[str]) -> dict[str, tuple[int, int]]:
-    done = set(placed)
-    return {
-        each.name: (id(each.tensor), each.tensor._version)
-        for each in placements.named_tensors(model)
-        if each.name not in done and each.tensor.device.type != "meta"
-    }

@@ -6,15 +6,18 @@ An origin rests on what was seen to happen; nothing is compared with the files' 
 
 from __future__ import annotations
 
+import functools
+import itertools
+import operator
 import weakref
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from typing import Any, Final, NamedTuple
 
 from tracer.formats.entries import dtype_name
 from tracer.instrument import measure
 from tracer.instrument.loads import extremes, shard_facts
-from tracer.instrument.loads.load_notes import Inner, Load, ParamTimes, Plan
-from tracer.rows import shape_text
+from tracer.instrument.loads.load_notes import NO_TIMES, Inner, Load, Plan
+from tracer.rows import names_text, shape_text
 
 
 class Named(NamedTuple):
@@ -27,21 +30,29 @@ class Named(NamedTuple):
     persistent: bool
 
 
-def named_tensors(model: Any) -> list[Named]:
-    """Every parameter, then every buffer, by each of its names, tied ones included."""
+# A NamedTuple's own constructor is a function of Python; this is the one below it.
+_named: Final = functools.partial(tuple.__new__, Named)
+
+
+def named_tensors(model: Any, besides: Collection[str] = ()) -> list[Named]:
+    """Every parameter, then every buffer, by each of its names, tied ones included.
+
+    Args:
+        model: The model.
+        besides: Names that are left out.
+    """
     parameters: list[Named] = []
     buffers: list[Named] = []
     for path, module in _modules(model):
         for leaf, tensor in module._parameters.items():
-            if tensor is not None:
-                parameters.append(Named(path + leaf, tensor, module, "parameter", True))
+            if tensor is not None and (not besides or path + leaf not in besides):
+                parameters.append(_named((path + leaf, tensor, module, "parameter", True)))
         if module._buffers:
             passing = module._non_persistent_buffers_set
             for leaf, tensor in module._buffers.items():
-                if tensor is not None:
-                    buffers.append(
-                        Named(path + leaf, tensor, module, "buffer", leaf not in passing)
-                    )
+                if tensor is not None and path + leaf not in besides:
+                    is_kept = leaf not in passing
+                    buffers.append(_named((path + leaf, tensor, module, "buffer", is_kept)))
     return parameters + buffers
 
 
@@ -55,12 +66,13 @@ def _modules(model: Any) -> Iterator[tuple[str, Any]]:
     while waiting:
         path, module = waiting.pop()
         yield path, module
-        children = [
-            (f"{path}{name}.", child)
-            for name, child in module._modules.items()
-            if child is not None
-        ]
-        waiting.extend(reversed(children))
+        if module._modules:
+            children = [
+                (f"{path}{name}.", child)
+                for name, child in module._modules.items()
+                if child is not None
+            ]
+            waiting.extend(reversed(children))
 
 
 def without_adapter(name: str) -> str:
@@ -72,21 +84,25 @@ def write(load: Load) -> None:
     """Write `placements`, after a verification where one was asked for."""
     rows, load.placement_rows = load.placement_rows, []
     # A verification tells more of the tensors that it compared.
-    names = dict.fromkeys(name for row in rows for name in row)
-    columns = {name: [row.get(name) for row in rows] for name in names}
+    names = list(dict.fromkeys(itertools.chain.from_iterable(rows)))
+    columns: dict[str, list[Any]] = {name: [] for name in names}
+    if rows and all(len(row) == len(names) for row in rows):
+        cells = zip(*map(operator.itemgetter(*names), rows), strict=True)
+        columns = dict(zip(names, map(list, cells), strict=True))
+    elif rows:
+        columns = {name: [row.get(name) for row in rows] for name in names}
     load.state.recorder.add_facts("placements", load.call, len(rows), model=load.model, **columns)
 
 
-def describe(load: Load, model: Any, named: list[Named]) -> None:
+def describe(load: Load, named: list[Named], tied: dict[str, str]) -> None:
     """Put the rows together; `write` hands them over, after a verification if there is one."""
     sources: dict[str, list[str]] = {}
     for key, plan in load.plans.items():
-        for target in load.targets_of(plan.param):
+        for target in load.parts.get(plan.param, (plan.param,)):
             sources.setdefault(target, []).append(key)
-    tied = tied_names(load, named)
     inner = {id(one.tensor()): one for one in load.inner if one.tensor() is not None}
     for live in named:
-        if id(live.tensor) in inner:
+        if inner and id(live.tensor) in inner:
             load.placement_rows.append(_row_of_inner(load, live, inner[id(live.tensor)]))
             continue
         # What an adapter was wrapped round was set under the name that it was built with.
@@ -107,7 +123,8 @@ def describe(load: Load, model: Any, named: list[Named]) -> None:
             because = f"{_misfit(load, each, keys)}; {because.removeprefix('in no file; ')}"
         keys = keys if origin in {"checkpoint", "converted"} else []
         given = keys or ([tied[name]] if origin == "tied" else [])
-        row = _row(load, each, keys, origin, because, given) | {"param": live.name}
+        row = _row(load, each, keys, origin, because, given)
+        row["param"] = live.name
         load.placement_rows.append(row)
 
 
@@ -144,14 +161,14 @@ def hand_out(load: Load, outer: Load, named: list[Named]) -> None:
         outer.inner.append(Inner(load.call, weakref.ref(each.tensor), rows[each.name]))
 
 
-def note_replaced(load: Load, named: list[Named]) -> None:
+def note_replaced(load: Load, named: list[Named], tied: dict[str, str]) -> None:
     """What was set from the file and then gave way: to a tie, or to a model loaded by itself."""
     if load.shards is None:
-        for name, source in tied_names(load, named).items():
+        for name, source in tied.items():
             if name in load.placed:
                 load.replaced[name] = f"then tied to {source}"
     inner = {id(one.tensor()): one for one in load.inner if one.tensor() is not None}
-    for each in named:
+    for each in named if inner else ():
         if each.name in load.placed and id(each.tensor) in inner:
             call = inner[id(each.tensor)].call
             load.replaced[each.name] = f"then replaced by what the load of call {call} brought"
@@ -165,14 +182,17 @@ def tied_names(load: Load, named: list[Named]) -> dict[str, str]:
     """
     if load.shards is not None:
         return load.shards.tied
+    first: dict[int, str] = {}
     groups: dict[int, list[str]] = {}
     for each in named:
-        groups.setdefault(id(each.tensor), []).append(each.name)
+        identity = id(each.tensor)
+        known = first.setdefault(identity, each.name)
+        if known is not each.name:
+            groups.setdefault(identity, [known]).append(each.name)
     tied: dict[str, str] = {}
     for names in groups.values():
-        if len(names) > 1:
-            source = _source(load, names)
-            tied |= {name: source for name in names if name != source}
+        source = _source(load, names)
+        tied |= {name: source for name in names if name != source}
     return tied
 
 
@@ -189,18 +209,18 @@ def _row(
 ) -> dict[str, Any]:
     name, tensor = each.name, each.tensor
     plan = load.plans.get(keys[0]) if keys else None
-    times = load.times.get(name, _NO_TIMES)
+    wait_ns, convert_ns, place_ns = load.times.get(name, NO_TIMES)
     stored, live = _stored_dtype(load, keys), measure.dtype_name(tensor.dtype)
     infinities, zeros = extremes.of(load, keys) if load.cast else (None, None)
-    shape, expected = tuple(tensor.shape), load.expected.get(name)
+    shape, expected = tensor.shape, load.expected.get(name)
     return {
         "param": name,
         "kind": each.kind,
         "origin": origin,
         "because": because,
-        "sources": given,
+        "sources": names_text(given),
         "rule": _rule(name, keys, plan),
-        "operations": plan.operations if plan else [],
+        "operations": names_text(plan.operations) if plan and plan.operations else _NOTHING,
         "shape": shape_text(shape),
         "expected_shape": None if expected is None else shape_text(expected),
         "matches": expected == shape,
@@ -209,17 +229,16 @@ def _row(
         "dtype_why": _dtype_why(load, stored, live, origin),
         "device": measure.device_name(tensor.device),
         "residence": _residence(each.module, tensor),
-        "wait_ns": times.wait_ns,
-        "convert_ns": times.convert_ns,
-        "place_ns": times.place_ns,
+        "wait_ns": wait_ns,
+        "convert_ns": convert_ns,
+        "place_ns": place_ns,
         "new_infinities": infinities,
         "new_zeros": zeros,
         "verified": "not compared",
     }
 
 
-_NO_TIMES: Final = ParamTimes(None, None, None)
-"""Of a tensor that the loading thread did not set."""
+_NOTHING: Final = names_text(())
 
 
 def _origin(load: Load, each: Named, tied: dict[str, str]) -> tuple[str, str]:
@@ -231,7 +250,7 @@ def _origin(load: Load, each: Named, tied: dict[str, str]) -> tuple[str, str]:
     if tensor.device.type == "meta" and _residence(each.module, tensor) == "meta":
         return "unwritten", "still on meta when the load ended"
     if name in load.placed and name not in load.mismatched:
-        return "checkpoint", load.set_from + _apart(load, name, tied)
+        return "checkpoint", load.set_from + (_apart(load, name, tied) if load.announced else "")
     if tensor.device.type == "meta":
         return "unwritten", "offloaded, but its values came out of no file"
     before = load.before_fill.get(name)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import Any, Final, NamedTuple
 
 from tracer.formats.entries import dtype_name
@@ -24,18 +24,21 @@ def write(load: Load, is_over: bool) -> None:
 def _write(load: Load, is_over: bool) -> None:
     reads, load.reads = load.reads, []
     load.placed_since = 0
-    ready = []
+    is_plain = not load.parts and not load.packed and not load.offloaded
+    cells = []
     for one in reads:
         plan = load.plans.get(one[1])
+        if is_plain and plan is not None and plan.param in load.placed:
+            cells.append(_read_cells(load, one, plan, False))
+            continue
         targets = [] if plan is None else load.targets_of(plan.param)
         placed = [target for target in targets if target in load.placed]
         if is_over or placed:
             is_left = all(load.offloaded.get(target) == IN_ITS_FILE for target in placed)
-            ready.append((one, plan, is_left))
-            ready.extend((other, plan, is_left) for other in _merged(load, one))
+            cells.append(_read_cells(load, one, plan, is_left))
+            cells.extend(_read_cells(load, other, plan, is_left) for other in _merged(load, one))
         else:
             load.reads.append(one)
-    cells = [_read_cells(load, *each) for each in ready]
     columns = dict(zip(_READ_COLUMNS, map(list, zip(*cells, strict=True)), strict=False))
     load.state.recorder.add_rows(
         "tensor_loads",
@@ -72,14 +75,14 @@ def _read_cells(
     seq, key, start, end, read_at, source, worker, status, dtype, device, *memory = one
     # Looked up now: a worker may be done before the loading thread comes to note the hour.
     submitted_at = load.submitted.get(source, start)
-    file = load.file_of.get(key)
-    form = form_of(load, key, file, dtype, device)
+    name, stored, loaded, shape, size, mapped, placed_on = form_of(
+        load, key, load.file_of.get(key), dtype, device
+    )
     return (
         seq, key, start - load.state.recorder.origin, end - start, worker, status, key,
-        plan.param if plan else None, form.file,
-        form.stored, form.loaded, form.shape, form.size,
+        plan.param if plan else None, name, stored, loaded, shape, size,
         start - submitted_at, read_at - start, end - read_at,
-        form.mapped, discarded, form.device, worker, *memory,
+        mapped, discarded, placed_on, worker, *memory,
     )  # fmt: skip
 
 
@@ -96,19 +99,43 @@ class Form(NamedTuple):
 
 
 def form_of(load: Load, key: str, file: str | None, dtype: Any, device: Any) -> Form:
-    """From the file's header, or from the tensor itself where it came whole."""
-    header = load.headers.get(file or "")
-    entry = header.tensors.get(key) if header else None
-    given, stored, size = load.given.get(key, (None, None, None))
-    shape = None if given is None else shape_text(tuple(given))
+    """From the file's header, or from the tensor itself where it came whole.
+
+    There are few forms and many tensors, so that each is put together once.
+    """
+    header = None if file is None else load.headers.get(file)
+    entry = None if header is None else header.tensors.get(key)
+    if entry is None:
+        shape, stored, size = load.given.get(key, (None, None, None))
+        return _form(load, file, shape, stored, size, dtype, device)
+    alike = (file, entry.dtype, entry.shape, entry.size_bytes, dtype, device)
+    form: Form | None = load.forms.get(alike)
+    if form is None:
+        given = entry.shape, dtype_name(entry.dtype), entry.size_bytes
+        form = load.forms[alike] = _form(load, file, *given, dtype, device)
+    return form
+
+
+def _form(
+    load: Load,
+    file: str | None,
+    given: Sequence[int] | None,
+    stored: str | None,
+    size: int | None,
+    dtype: Any,
+    device: Any,
+) -> Form:
     loaded, mapped = measure.dtype_name(dtype), None
-    if entry is not None:
-        shape, size = shape_text(entry.shape), entry.size_bytes
-        stored = dtype_name(entry.dtype)
     if device is not None and file is not None and file in load.access:
         # Still a view of the file's pages: the same dtype, on the CPU. GGUF's reader copies.
         is_mapped = load.access[file] == "mmap" and not file.endswith(".gguf")
         mapped = is_mapped and device.type == "cpu" and stored == loaded
-    name = None if file is None else os.path.basename(file)
-    placed_on = None if device is None else measure.device_name(device)
-    return Form(name, stored, loaded, shape, size, mapped, placed_on)
+    return Form(
+        None if file is None else os.path.basename(file),
+        stored,
+        loaded,
+        None if given is None else shape_text(tuple(given)),
+        size,
+        mapped,
+        None if device is None else measure.device_name(device),
+    )

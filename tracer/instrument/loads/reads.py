@@ -13,7 +13,7 @@ import os
 import sys
 import threading
 from collections.abc import Callable
-from typing import Any
+from typing import Any, Final
 
 from tracer.instrument import measure
 from tracer.instrument.loads import extremes, gguf_names, read_rows
@@ -22,46 +22,63 @@ from tracer.instrument.loads.load_notes import (
     IN_ITS_FILE,
     IN_OFFLOAD_FOLDER,
     JOBS,
+    NO_TIMES,
     Load,
     Plan,
     Seen,
     told,
 )
-from tracer.instrument.memory import resident_now
+from tracer.instrument.memory import is_due, resident_now
 from tracer.instrument.patching import IsOn, Wrap
 from tracer.instrument.stages import Outcome
+
+_NOTHING: Final[list[str]] = []  # of a mere renaming; shared, and left as it is
 
 
 class _TimedSlice:
     """Stands in for a slice inside `_materialize_copy`: notes when the bytes were there."""
 
-    __slots__ = ("_clock", "_inner", "_load", "_wanted", "before", "own_ns", "read_at")
+    __slots__ = ("_clock", "_inner", "read_at")
 
-    def __init__(self, inner: Any, load: Load, wanted: Any) -> None:
+    def __init__(self, inner: Any, clock: Callable[[], int]) -> None:
         self._inner = inner
-        self._load = load
-        self._wanted = wanted
-        self._clock = load.state.recorder.clock
-        self.before: extremes.Extremes | None = None
-        self.own_ns = self.read_at = 0
+        self._clock = clock
+        self.read_at = 0
 
     def __getitem__(self, index: Any) -> Any:
         tensor = self._inner[index]
         self.read_at = self._clock()
-        if self._wanted is not None:
-            with self._load.state.recorder.guard("values before a cast"):
-                self.before = extremes.before_cast(self._load, tensor, self._wanted)
-            self.own_ns = self._clock() - self.read_at
         return tensor
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self._inner, name)
 
 
+class _CountedSlice(_TimedSlice):
+    """With `values`: counts on the way what the cast may turn into something else."""
+
+    __slots__ = ("_load", "_wanted", "before", "own_ns")
+
+    def __init__(self, inner: Any, load: Load, wanted: Any) -> None:
+        super().__init__(inner, load.state.recorder.clock)
+        self._load = load
+        self._wanted = wanted
+        self.before: extremes.Extremes | None = None
+        self.own_ns = 0
+
+    def __getitem__(self, index: Any) -> Any:
+        tensor = super().__getitem__(index)
+        if self._wanted is not None:
+            with self._load.state.recorder.guard("values before a cast"):
+                self.before = extremes.before_cast(self._load, tensor, self._wanted)
+            self.own_ns = self._clock() - self.read_at
+        return tensor
+
+
 @told
 def submitted(load: Load, seen: Seen) -> None:
     """`spawn_materialize`: the moment a read is handed to the pool."""
-    load.submitted[id(seen.argument(1, "tensor"))] = seen.start
+    load.submitted[id(seen.args[1])] = seen.start
     if seen.argument(4, "sharding_op") is not None:
         load.note_cut("core_model_loading._materialize_copy")
 
@@ -70,20 +87,37 @@ def read(name: str) -> Wrap:
     """`_materialize_copy`: one read in a worker thread, split into read and cast."""
 
     def wrap(original: Callable[..., Any], is_on: IsOn) -> Callable[..., Any]:
+        job = JOBS.get
+
         @functools.wraps(original)
         def wrapper(*args: Any, **kwargs: Any) -> Any:
-            load = JOBS.get(id(args[0])) if args and is_on() else None
-            if load is None or not load.state.recorder.is_live:
+            load = job(id(args[0])) if args else None
+            if load is None or not is_on() or not load.state.recorder.is_live:
                 return original(*args, **kwargs)
-            load.state.recorder.targets_seen[name] += 1
-            wanted = args[2] if len(args) > 2 else kwargs.get("dtype")
-            one = _Read(load, args[0], wanted)
+            recorder = load.state.recorder
+            source, *others = args
+            recorder.targets_seen[name] += 1
+            timed = _TimedSlice(source, recorder.clock)
+            if recorder.options.values:
+                wanted = args[2] if len(args) > 2 else kwargs.get("dtype")
+                timed = _CountedSlice(source, load, wanted)
+            if load.read_source is None:
+                load.read_source = recorder.places.source(original)
+                load.read_stack = recorder.places.stack(sys._getframe())
+            faults = measure.thread_faults()
+            seq, start = recorder.next_seq(), recorder.clock()
+            result, status = None, "ok"
             try:
-                result = original(one.timed, *args[1:], **kwargs)
+                result = original(timed, *others, **kwargs)
             except BaseException as error:
-                one.end(name, original, None, error)
+                status = Outcome(None, error).status
                 raise
-            one.end(name, original, result, None)
+            finally:
+                end = recorder.clock()
+                try:
+                    _note_read(load, source, timed, (seq, start, end, status), faults, result)
+                except Exception as failure:
+                    recorder.failed(name, failure)
             return result
 
         return wrapper
@@ -91,56 +125,40 @@ def read(name: str) -> Wrap:
     return wrap
 
 
-class _Read:
-    """One read as it goes on."""
-
-    __slots__ = ("faults", "load", "seq", "source", "start", "timed")
-
-    def __init__(self, load: Load, source: Any, wanted: Any) -> None:
-        recorder = load.state.recorder
-        self.load = load
-        self.source = source
-        self.timed = _TimedSlice(source, load, wanted if recorder.options.values else None)
-        self.faults = measure.thread_faults()
-        self.seq = recorder.next_seq()
-        self.start = recorder.clock()
-
-    def end(
-        self,
-        name: str,
-        function: Callable[..., Any],
-        tensor: Any,
-        error: BaseException | None,
-    ) -> None:
-        """Note the numbers of a read that has ended."""
-        load, recorder = self.load, self.load.state.recorder
-        end = recorder.clock() - self.timed.own_ns
-        try:
-            if tensor is not None:
-                extremes.after_cast(load, load.keys[id(self.source)], self.timed.before, tensor)
-            if load.read_source is None:
-                load.read_source = recorder.places.source(function)
-                load.read_stack = recorder.places.stack(sys._getframe())
-            load.reads.append(
-                (
-                    self.seq,
-                    load.keys[id(self.source)],
-                    self.start,
-                    end,
-                    self.timed.read_at or end,
-                    id(self.source),
-                    threading.current_thread().name,
-                    "ok" if error is None else Outcome(None, error).status,
-                    None if tensor is None else tensor.dtype,
-                    None if tensor is None else tensor.device,
-                    resident_now(load, end),
-                    *faults_since(self.faults),
-                )
-            )
-            if error is None:
-                recorder.targets_done[name] += 1
-        except Exception as failure:
-            recorder.failed(name, failure)
+def _note_read(
+    load: Load,
+    source: Any,
+    timed: _TimedSlice,
+    event: tuple[int, int, int, str],
+    faults: tuple[int, int] | None,
+    tensor: Any,
+) -> None:
+    """Note the numbers of a read that has ended, well or not."""
+    seq, start, end, status = event
+    identity = id(source)
+    key = load.keys[identity]
+    if type(timed) is _CountedSlice:
+        end -= timed.own_ns
+        if tensor is not None:
+            extremes.after_cast(load, key, timed.before, tensor)
+    after = measure.thread_faults()
+    load.reads.append(
+        (
+            seq,
+            key,
+            start,
+            end,
+            timed.read_at or end,
+            identity,
+            threading.current_thread().name,
+            status,
+            None if tensor is None else tensor.dtype,
+            None if tensor is None else tensor.device,
+            resident_now(load, end) if is_due(load, end) else None,
+            None if faults is None or after is None else after[0] - faults[0],
+            None if faults is None or after is None else after[1] - faults[1],
+        )
+    )
 
 
 def faults_since(before: tuple[int, int] | None) -> tuple[int | None, int | None]:
@@ -154,11 +172,11 @@ def faults_since(before: tuple[int, int] | None) -> tuple[int | None, int | None
 @told
 def planned(load: Load, seen: Seen) -> None:
     """`WeightTransform.add_tensor`: the library says which parameter a tensor is for."""
-    transform, param, key, pattern = seen.args[:4]
+    transform, param, key, pattern, *_ = seen.args
     steps = getattr(transform, "operations", None)
-    operations = [_described(step) for step in steps] if steps else []
+    operations = [_described(step) for step in steps] if steps else _NOTHING
     rule = type(transform).__name__
-    made = Plan(param, pattern if pattern != key else None, rule, operations)
+    made = Plan(param, None if pattern == key else pattern, rule, operations)
     if load.packed:
         gguf_names.plan(load, key, made)
     else:
@@ -177,7 +195,7 @@ def _described(step: Any) -> str:
 
 
 @told
-def waited(load: Load, seen: Seen) -> None:
+def awaited(load: Load, seen: Seen) -> None:
     """`materialize_tensors`: the loading thread waits for the workers."""
     load.last_wait = seen.start, seen.end
 
@@ -185,32 +203,31 @@ def waited(load: Load, seen: Seen) -> None:
 @told
 def converted(load: Load, seen: Seen) -> None:
     """`convert`: wait and conversion together; the wait is taken out."""
+    start, end, args, _, result = seen
     began, ended = load.last_wait
-    wait = ended - began if began >= seen.start else 0
-    param = seen.argument(1, "layer_name")
-    if len(seen.result) > 1 or param not in seen.result:
-        load.parts[param] = list(seen.result)
-    times = load.times_of(param)
-    times.wait_ns = (times.wait_ns or 0) + wait
-    times.convert_ns = (times.convert_ns or 0) + seen.end - seen.start - wait
+    wait = ended - began if began >= start else 0
+    param = args[1]
+    if len(result) > 1 or param not in result:
+        load.parts[param] = list(result)
+    waited, convert, place = load.times.get(param, NO_TIMES)
+    load.times[param] = (waited or 0) + wait, (convert or 0) + end - start - wait, place
 
 
 @told
 def placed(load: Load, seen: Seen) -> None:
     """`set_param_for_module`: a finished tensor becomes a parameter."""
-    param = seen.argument(1, "target_name")
+    _, param, _, info, *_ = seen.args
     load.note_placing(param, seen)
     # A tensor of another shape is noted as mismatched and not set.
-    info = seen.argument(3, "loading_info")
     odd = info.mismatched_keys
-    is_strange = param in info.unexpected_keys  # the module has no such parameter: nothing was set
-    is_strange |= param in info.missing_keys  # set ones are taken off that list
+    # Where the module has no such parameter nothing was set; set ones are not missing any more.
+    is_strange = param in info.unexpected_keys or param in info.missing_keys
     if not is_strange and (not odd or all(entry[0] != param for entry in odd)):
         load.placed.add(param)
     load.placed_since += 1
     # The workers may be far ahead, and writing looks at all reads that wait: the more do, the
     # rarer it is done, else it would take the square of their number.
-    if load.placed_since >= max(BATCH, len(load.reads) // 4):
+    if load.placed_since >= BATCH and load.placed_since >= len(load.reads) // 4:
         read_rows.write(load, is_over=False)
         load.state.recorder.flush_if_due(load.state)
 

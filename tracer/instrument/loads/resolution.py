@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any, Final, NamedTuple
 from urllib.parse import urlsplit
 
+from tracer.instrument.loads import gguf_names
 from tracer.instrument.stages import Call, Observer, open_span
 from tracer.recorder import Recorder
 from tracer.spans import ThreadState
@@ -129,6 +130,8 @@ def checkpoint_files(state: ThreadState, call: Call) -> Observer:
         if files and load is not None and load.asked is not None:
             summary |= _told(state.recorder, load.asked, str(Path(files[0]).parent))
     state.close(span, outcome.status, summary=summary)
+    if load is not None and outcome.error is None:
+        gguf_names.files_found(load)
 
 
 def _told(recorder: Recorder, asked: str, folder: str) -> dict[str, Any]:

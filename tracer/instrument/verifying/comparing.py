@@ -40,7 +40,9 @@ def compare(
         key_mapping: What the user gave `from_pretrained` under this name.
     """
     verdicts = Verdicts(model)
-    if renamings is None:
+    if sources.conversions is not None:
+        groups = conversion.given(model, verdicts.persistent, sources.names, sources.conversions)
+    elif renamings is None:
         groups = conversion.planned(model, verdicts.persistent, sources.names, key_mapping)
     else:
         groups = conversion.renamed(renamings, verdicts.persistent)
@@ -74,15 +76,19 @@ class _Reading:
         self._numbered = Numbered(group.keys if group.converter is not None else ())
         return self._numbered
 
+    def is_quantised(self, model: Any) -> bool:
+        """Whether the load has put values in a form of their own, which no source has."""
+        return not self._sources.is_unpacked and getattr(model, "hf_quantizer", None) is not None
+
     def cast(self, key: str, dtype: Any) -> Any:
         """A source in another dtype."""
         stored = self._sources.read(key)
-        return stored if stored.dtype == dtype else stored.to(dtype)
+        return stored if dtype in (None, stored.dtype) else stored.to(dtype)
 
     def counted(self, key: str, dtype: Any) -> Any:
         """The same, counting infinities and zeros that were none before."""
         stored = self._sources.read(key)
-        cast = stored if stored.dtype == dtype else stored.to(dtype)
+        cast = stored if dtype in (None, stored.dtype) else stored.to(dtype)
         if cast is not stored and cast.is_floating_point() and stored.is_floating_point():
             torch = sys.modules["torch"]
             before, after = differences.plain(stored), differences.plain(cast)
@@ -111,7 +117,7 @@ def _compare_group(model: Any, verdicts: Verdicts, group: Group, reading: _Readi
             if live is not None:
                 said.verdict, said.because = _compared(live, expected, numbered)
                 said.new_infinities, said.new_zeros = reading.new_infinities, reading.new_zeros
-            if said.verdict == DIFFERENT and getattr(model, "hf_quantizer", None) is not None:
+            if said.verdict == DIFFERENT and reading.is_quantised(model):
                 said.verdict = NOT_COMPARED
                 said.because = "quantised as it was loaded"
 

@@ -23,7 +23,7 @@ from tracer.instrument.targets import (
 )
 
 Read = Callable[[str, Any], Any]
-"""A source by name, cast to a dtype."""
+"""A source by name, cast to a dtype; left as it is where that is None."""
 
 
 @dataclasses.dataclass(slots=True)
@@ -33,13 +33,15 @@ class Group:
     Attributes:
         param: The parameter; of several the first.
         keys: The sources, in the order in which the library takes them up.
-        operations: Classes of the library's operations, in order; none for a mere renaming.
+        converter: The library's, with its operations; None for a mere renaming.
+        is_cast: Whether sources are cast before they are converted, as in most loads.
     """
 
     param: str
     keys: list[str] = dataclasses.field(default_factory=list)
     patterns: list[str] = dataclasses.field(default_factory=list)
     converter: Any = None
+    is_cast: bool = True
 
     @property
     def operations(self) -> list[str]:
@@ -53,13 +55,14 @@ class Group:
         return {self.param, *(self.param.replace(patterns[0], one) for one in patterns)}
 
     def values(self, model: Any, read: Read, dtype: Any) -> dict[str, Any]:
-        """Each parameter, to what it should hold; sources are cast first, as in a load."""
+        """Each parameter, to what it should hold; sources are cast first, as in most loads."""
+        wanted = dtype if self.is_cast else None
         if self.converter is None:
-            return {self.param: read(self.keys[0], dtype)}
+            return {self.param: read(self.keys[0], wanted)}
         converter = copy.deepcopy(self.converter)
         for pattern, key in zip(self.patterns, self.keys, strict=True):
             # What is callable is called when the conversion comes to it.
-            converter.add_tensor(self.param, key, pattern, lambda key=key: read(key, dtype))
+            converter.add_tensor(self.param, key, pattern, lambda key=key: read(key, wanted))
         found = converter.convert(self.param, model=model, config=model.config)
         return {name: one[0] if isinstance(one, list) else one for name, one in found.items()}
 
@@ -82,6 +85,16 @@ def planned(
     if release() < FIVE:
         return renamed(_renamings_of_four(model, keys, key_mapping), names)
     return _planned_in_five(model, names, keys, key_mapping)
+
+
+def given(
+    model: Any, names: Collection[str], keys: Collection[str], conversions: list[Any]
+) -> list[Group]:
+    """Groups by conversions of the library that a file brings along; they cast by themselves."""
+    groups = _collected(model, names, keys, conversions)
+    for group in groups:
+        group.is_cast = False
+    return groups
 
 
 def renamed(renamings: Mapping[str, str], names: Collection[str]) -> list[Group]:

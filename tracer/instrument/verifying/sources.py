@@ -16,6 +16,7 @@ from typing import Any, Final
 
 from tracer import checkpoint
 from tracer.errors import CheckpointError
+from tracer.instrument.verifying import gguf_sources
 
 _WEIGHTS: Final = ("model.safetensors", "pytorch_model.bin")
 """What the library looks for in a folder, in this order; each may be an index of shards instead."""
@@ -28,6 +29,9 @@ class Sources:
         names: Every tensor, to the file that holds it; None for one of a state dict. A name that
             two files hold belongs to the later one, as in the library.
         unread: Files whose tensors can't be told, to the reason.
+        conversions: Those of the library for this file, in force in place of the model's own;
+            what they are given is not cast. None for all but some GGUF files.
+        is_unpacked: Whether they come out of a GGUF file, as a load unpacks them.
     """
 
     def __init__(
@@ -35,6 +39,7 @@ class Sources:
         files: Iterable[str],
         state_dict: Mapping[str, Any] | None = None,
         *,
+        model: Any = None,
         is_lenient: bool = False,
     ) -> None:
         """Open the files.
@@ -42,6 +47,7 @@ class Sources:
         Args:
             files: Their paths.
             state_dict: Tensors that are in no file.
+            model: The model that they are for; a GGUF file is unpacked by what its class is.
             is_lenient: A file that can't be read goes to `unread`.
 
         Raises:
@@ -49,6 +55,9 @@ class Sources:
         """
         self.names: dict[str, str | None] = {}
         self.unread: dict[str, str] = {}
+        self.conversions: list[Any] | None = None
+        self.is_unpacked = False
+        self._model = model
         self._given = _tensors(state_dict or {})
         self._open: dict[str, Any] = {}
         self._stack = ExitStack()
@@ -100,13 +109,29 @@ class Sources:
             held = self._stack.enter_context(safe_open(path, framework="pt"))
             names = list(held.keys())
         elif path.endswith(".gguf"):
-            self.unread[path] = "in a GGUF file, whose tensors the library dequantises as it reads"
-            return
+            unpacked = self._unpacked(path)
+            if unpacked is None:
+                return
+            held, names = unpacked, list(unpacked.keys())
+            self.conversions, self.is_unpacked = unpacked.conversions, True
         else:
             held = _unpickled(path)
             names = list(held)
         self._open[path] = held
         self.names.update(dict.fromkeys(names, path))
+
+    def _unpacked(self, path: str) -> gguf_sources.Held | None:
+        """A GGUF file as the library unpacks it; where it can't be, the reason is noted."""
+        if self._model is None:
+            self.unread[path] = "in a GGUF file, which is unpacked by the model that it is for"
+            return None
+        try:
+            return gguf_sources.opened(path, self._model)
+        except ImportError:
+            self.unread[path] = gguf_sources.MISSING
+        except Exception as error:  # the library may raise anything
+            self.unread[path] = f"in a GGUF file that could not be unpacked again: {error!r}"
+        return None
 
 
 def _unpickled(path: str) -> dict[str, Any]:
@@ -157,11 +182,12 @@ def weight_files(folder: str | os.PathLike[str]) -> list[str]:
             if path.exists():
                 return weight_files(path)
     found = [*root.glob("*.safetensors.index.json")] or [*root.glob("*.safetensors")]
+    found = found or [*root.glob("*.gguf")]
     if len(found) != 1:
         named = ", ".join(sorted(path.name for path in found)) or "none"
         raise CheckpointError(
             f"{root} holds no weights under a name that the library looks for "
-            f"({', '.join(_WEIGHTS)}, or an index of shards); other safetensors files: {named}. "
+            f"({', '.join(_WEIGHTS)}, or an index of shards); other files of weights: {named}. "
             "Give the file or the index itself"
         )
     return weight_files(found[0])

@@ -37,12 +37,11 @@ def verify(load: Load, model: Any) -> None:
 
 def _verdicts(load: Load, model: Any) -> list[Verdict]:
     given: Mapping[str, Any] | None = load.arguments.get("state_dict")
-    gguf = load.arguments.get("gguf_file")
-    files = dict.fromkeys([str(gguf)] if gguf else [*load.headers, *load.files])
+    files = () if given is not None else dict.fromkeys([*load.headers, *load.files])
     renamings = None
-    if load.shards is not None:
+    if load.shards is not None and not load.packed:  # a GGUF file's names are not the library's
         renamings = {key: plan.param for key, plan in load.plans.items()}
-    with Sources(() if given is not None else files, given, is_lenient=True) as sources:
+    with Sources(files, given, model=model, is_lenient=True) as sources:
         return compare(model, sources, renamings)
 
 
