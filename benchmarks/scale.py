@@ -310,8 +310,9 @@ def _answers(shape: Shape, steps: Any) -> Iterator[tuple[str, pa.RecordBatch]]:
         input_tokens=np.where(is_first, shape.prompt, 1),
         first_position=np.where(is_first, 0, cached), last_position=cached, position_offset=0,
         cache=CACHE, cache_tokens_before=np.where(is_first, 0, cached - 1),
-        cache_tokens_after=cached, cache_bytes=cached * shape.layers * 4096, prepare_ns=MS, forward_ns=20 * MS,
-        processors_ns=2 * MS, select_ns=3 * MS, stop_ns=MS, recorder_ns=MS // 4, undone=False,
+        cache_tokens_after=cached, cache_bytes=cached * shape.layers * 4096, prepare_ns=MS,
+        forward_ns=20 * MS, processors_ns=2 * MS, select_ns=3 * MS, stop_ns=MS,
+        recorder_ns=MS // 4, undone=False,
     )  # fmt: skip
     sure = noise.random(count)
     ids = _chosen(steps)
