@@ -24,9 +24,9 @@ from benchmarks.pairs import control, paired
 from tracer.demo import checkpoint_folder
 
 PROMPT_TOKENS = 64
-NEW_TOKENS = 32
+NEW_TOKENS = 24
 LONG_PROMPT = 512
-ROUNDS = 7
+ROUNDS = 5
 
 FOUR_PROCESSORS = {
     "do_sample": True,
@@ -54,23 +54,23 @@ DETAILS: dict[str, tuple[Options, float | None]] = {
 
 def measure(quick: bool) -> list[Figure]:
     """Ratios of prefill and decoding, and the bytes that a trace takes on the disk."""
-    rounds = 1 if quick else ROUNDS
+    rounds, tokens = (1, 2) if quick else (ROUNDS, NEW_TOKENS)
     found: list[Figure] = []
     with tempfile.TemporaryDirectory() as scratch:
         place = Path(scratch)
         folder = (toy if quick else shaped_like_135m)(place / "49k")
         model = AutoModelForCausalLM.from_pretrained(folder)
-        found += _decoding(model, rounds)
+        found += _decoding(model, rounds, tokens)
         found += _prefill(model, rounds)
-        found += _sizes(model, place / "trace")
+        found += _sizes(model, place / "trace", tokens)
         del model
         folder = (toy if quick else shaped_like_152k)(place / "152k")
         model = AutoModelForCausalLM.from_pretrained(folder)
-        found += _named(_decoding(model, rounds, ["layers", "effects"]), "152k, ")
+        found += _named(_decoding(model, rounds, tokens, ["layers", "effects"]), "152k, ")
         del model
     demo = AutoModelForImageTextToText.from_pretrained(checkpoint_folder())
     details = ["stages", "layers", "effects", "modules"]
-    found += _named(_decoding(demo, rounds, details, budgets=False), "demo, ")
+    found += _named(_decoding(demo, rounds, tokens, details, budgets=False), "demo, ")
     return found
 
 
@@ -94,9 +94,14 @@ def answering(model: Any, tokens: int = NEW_TOKENS, prompt: int = PROMPT_TOKENS)
 
 
 def _decoding(
-    model: Any, rounds: int, details: Sequence[str] = tuple(DETAILS), *, budgets: bool = True
+    model: Any,
+    rounds: int,
+    tokens: int,
+    details: Sequence[str] = tuple(DETAILS),
+    *,
+    budgets: bool = True,
 ) -> list[Figure]:
-    answer = answering(model)
+    answer = answering(model, tokens)
     found = [paired("decode, control", answer, control, rounds)]
     for name in details:
         options, budget = DETAILS[name]
@@ -116,13 +121,13 @@ def _prefill(model: Any, rounds: int) -> list[Figure]:
     return found
 
 
-def _sizes(model: Any, target: Path) -> list[Figure]:
+def _sizes(model: Any, target: Path, tokens: int) -> list[Figure]:
     """Bytes on the disk a generated token, of a whole trace."""
-    answer = answering(model)
+    answer = answering(model, tokens)
     found = []
     for name, (options, _) in DETAILS.items():
         with tracer.record(target, if_exists="replace", **options):
             answer()
         size = sum(file.stat().st_size for file in target.iterdir())
-        found.append(figure(f"trace, {name}", "bytes", [size / NEW_TOKENS]))
+        found.append(figure(f"trace, {name}", "bytes", [size / tokens]))
     return found

@@ -29,7 +29,7 @@ SIZES: dict[str, Callable[[Path], Path]] = {
 BUDGETS = {"135m": 1.10, "2gb": 1.02}
 MICROSECONDS_A_TENSOR = 25
 MOST_BYTES = {"20k": 20_000_000}
-ROUNDS = {"135m": 15, "2gb": 5, "20k": 3}
+ROUNDS = {"135m": 9, "2gb": 3, "20k": 3}
 
 
 def measure(quick: bool) -> list[Figure]:

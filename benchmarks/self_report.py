@@ -14,7 +14,7 @@ from transformers import AutoModelForImageTextToText
 
 import tracer
 from benchmarks.figures import Figure, figure
-from benchmarks.generating import DETAILS, answering
+from benchmarks.generating import DETAILS, NEW_TOKENS, answering
 from benchmarks.pairs import timed
 from tracer.demo import checkpoint_folder
 
@@ -26,8 +26,8 @@ TOO_MUCH = 1.5
 def measure(quick: bool) -> list[Figure]:
     """For each detail the share told, the share measured, and the one over the other."""
     model = AutoModelForImageTextToText.from_pretrained(checkpoint_folder())
-    answer = answering(model)
-    rounds = 2 if quick else ROUNDS
+    rounds, tokens = (1, 2) if quick else (ROUNDS, NEW_TOKENS)
+    answer = answering(model, tokens)
     found: list[Figure] = []
     for name in NAMES:
         found += _of_detail(name, answer, DETAILS[name][0], rounds)

@@ -173,13 +173,13 @@ def _measured(told: dict[str, Any], language: str) -> str:
         return (
             "Paired runs in turn, medians with quartiles; a ratio is of the same call recorded and "
             "not. Budgets are judged by the processor's time where it was measured, since the "
-            "clock counts others' work too. 135M-shaped model, 32 tokens, unless it says so. "
+            "clock counts others' work too. 135M-shaped model, 24 tokens, unless it says so. "
             "{date}, transformers {transformers}, torch {torch}, pyarrow {pyarrow}, {processor}, "
             "{cores} cores shared with other work (load {load}), torch threads: {torch_threads}."
         ).format(**words)
     return (
         "交替成对运行，取中位数和四分位；比值是同一调用记录与不记录之比。测了处理器时间的，"
-        "按它对照预算，因为时钟也算上了别人的工作。未注明者为 135M 形状的模型，32 个 token。"
+        "按它对照预算，因为时钟也算上了别人的工作。未注明者为 135M 形状的模型，24 个 token。"
         "{date}，transformers {transformers}，torch {torch}，pyarrow {pyarrow}，{processor}，"
         "{cores} 个核与其他工作共用（负载 {load}），torch 线程数：{torch_threads}。"
     ).format(**words)

@@ -18,9 +18,9 @@ def views_sql(folder: Path | str) -> str:
     """Statements that make a view of each table over all traces below a folder.
 
     Each view has the column `run` (path of the trace below `folder`; of a run of several ranks that
-    of the rank) before the table's own; `manifests` has `run`, `state`, `ended`, `run_ns` (of the whole
-    recording) and the JSON of `versions`, `options`, `machine` and `recorder`. Traces in a zip and recordings that
-    never ended have no Parquet and are left out.
+    of the rank) before the table's own; `manifests` has `run`, `state`, `ended`, `run_ns` (of the
+    whole recording) and the JSON of `versions`, `options`, `machine` and `recorder`. Traces in a
+    zip and recordings that never ended have no Parquet and are left out.
 
         import duckdb
         database = duckdb.connect()
