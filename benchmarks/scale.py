@@ -353,7 +353,7 @@ def _answers(shape: Shape, steps: Any) -> Iterator[tuple[str, pa.RecordBatch]]:
 
 # What is asked of it
 
-ARGUMENTS: dict[str, Any] = {"step": 1}
+ARGUMENTS: dict[str, Any] = {"step": 1, "call": GENERATE, "also": []}
 
 
 def questions() -> dict[str, Callable[[Trace], Any]]:
