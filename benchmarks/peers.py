@@ -21,18 +21,20 @@ import os
 import subprocess
 import sys
 import tempfile
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
 from benchmarks.figures import Figure, machine
 from benchmarks.pairs import ratio, timed
+from benchmarks.results import keep
+from benchmarks.table import write_readmes
 
 FOLDER = Path(__file__).parent / "runs" / "peers"
 WORKS = ("forward", "decode", "load")
-ROUNDS = 5
-LIMIT_SECONDS = 180
-FORWARD_TOKENS, PROMPT_TOKENS, NEW_TOKENS = 256, 64, 16
+ROUNDS = 3
+LIMIT_SECONDS = 400  # for all of a peer's work
+FORWARD_TOKENS, PROMPT_TOKENS, NEW_TOKENS = 128, 32, 12
 
 
 class CannotError(Exception):
@@ -150,9 +152,9 @@ def torchlens(work: Work) -> Under:
     import torchlens
 
     model = _model(work)
-    if work.name == "decode":
-        return lambda: torchlens.trace(work.function, None, work.arguments)
-    return lambda: torchlens.trace(model, None, work.arguments)
+    others = {name: one for name, one in work.arguments.items() if name != "input_ids"}
+    asked = model if work.name == "forward" else work.function
+    return lambda: torchlens.trace(asked, [work.arguments["input_ids"]], others)
 
 
 def nnsight(work: Work) -> Under:
@@ -315,31 +317,35 @@ def measure(names: list[str], quick: bool) -> list[Figure]:
         command = [sys.executable, "-m", "benchmarks.peers", "--make", str(folder)]
         subprocess.run([*command, *(["--quick"] if quick else [])], check=True)
         for name in names:
-            for what in WORKS:
-                found.append(_apart(name, what, folder, 1 if quick else ROUNDS))
-                told = found[-1]
-                print(told.name, told.value, told.processor, told.note, file=sys.stderr)
+            for one in _apart(name, folder, 1 if quick else ROUNDS):
+                print(one.name, one.value, one.processor, one.note, file=sys.stderr, flush=True)
+                found.append(one)
     return found
 
 
-def _apart(name: str, what: str, folder: Path, rounds: int) -> Figure:
-    title = f"peers, {what}, {name}"
+def _apart(name: str, folder: Path, rounds: int) -> list[Figure]:
+    """A peer in a process of its own; what it had not done by the end is a dash."""
     if PEERS[name].packages and not folder_of(name).exists():
-        return dash(title, "could not be installed")
+        return _dashes(name, WORKS, "could not be installed")
     paths = [str(folder_of(name)), str(Path(__file__).parent.parent)]
     settings = {"PYTHONPATH": os.pathsep.join(paths), "HF_HUB_OFFLINE": "1", "OMP_NUM_THREADS": "1"}
     command = [sys.executable, "-m", "benchmarks.peers", name]
-    command += ["--work", what, "--folder", str(folder), "--rounds", str(rounds)]
+    command += ["--folder", str(folder), "--rounds", str(rounds)]
     try:
         done = subprocess.run(
             command, capture_output=True, text=True, timeout=LIMIT_SECONDS,
             env=os.environ | settings, check=False,
         )  # fmt: skip
-    except subprocess.TimeoutExpired:
-        return dash(title, f"not done within {LIMIT_SECONDS} s")
-    if done.returncode:
-        return dash(title, _last_line(done.stderr))
-    return Figure(**json.loads(done.stdout.splitlines()[-1]))
+        told, reason = done.stdout, _last_line(done.stderr)
+    except subprocess.TimeoutExpired as error:
+        told = (error.stdout or b"").decode()
+        reason = f"not done within {LIMIT_SECONDS} s"
+    found = [Figure(**json.loads(line)) for line in told.splitlines()]
+    return [*found, *_dashes(name, WORKS[len(found) :], reason)]
+
+
+def _dashes(name: str, whats: Sequence[str], reason: str) -> list[Figure]:
+    return [dash(f"peers, {what}, {name}", reason) for what in whats]
 
 
 def _last_line(text: str) -> str:
@@ -354,26 +360,25 @@ def main() -> None:
     parser.add_argument("--install", action="store_true", help="install what is missing first")
     parser.add_argument("--quick", action="store_true", help="a toy, once, and keep nothing")
     parser.add_argument("--make", type=Path, help=argparse.SUPPRESS)
-    parser.add_argument("--work", choices=WORKS, help=argparse.SUPPRESS)
     parser.add_argument("--folder", type=Path, help=argparse.SUPPRESS)
     parser.add_argument("--rounds", type=int, default=ROUNDS, help=argparse.SUPPRESS)
     options = parser.parse_args()
     if options.make:
         room = importlib.import_module("benchmarks.checkpoints")
         (room.toy if options.quick else room.shaped_like_135m)(options.make)
-    elif options.work:
-        with contextlib.redirect_stdout(sys.stderr):  # some peers print
-            found = measure_here(options.names[0], options.work, options.folder, options.rounds)
-        print(json.dumps(dataclasses.asdict(found)))
+    elif options.folder:
+        for what in WORKS:
+            with contextlib.redirect_stdout(sys.stderr):  # some peers print
+                found = measure_here(options.names[0], what, options.folder, options.rounds)
+            print(json.dumps(dataclasses.asdict(found)), flush=True)
     else:
         names = options.names or list(PEERS)
         if options.install:
             install(names)
         figures = measure(names, options.quick)
-        from benchmarks.results import keep
-
         if not options.quick:
             keep("peers", machine(), figures)
+            write_readmes()
 
 
 if __name__ == "__main__":

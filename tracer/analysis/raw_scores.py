@@ -69,6 +69,10 @@ def named_ids(parameters: list[Parameters]) -> list[int]:
     return [int(one) for value in named for one in np.atleast_1d(np.asarray(value)).ravel()]
 
 
+def _nothing() -> dict[Place, RawScores]:
+    return {}
+
+
 def of_candidates(
     trace: Trace, call: int, also: list[int]
 ) -> Iterator[tuple[int, dict[Place, RawScores]]]:
@@ -79,12 +83,12 @@ def of_candidates(
     starts = np.flatnonzero(np.diff(places, prepend=-2).any(axis=0)).tolist()
     ids = rows["token_id"].to_numpy()
     logits = rows["raw_logit"].fill_null(float("nan")).to_numpy().astype(np.float32)
-    step, found = -1, {}
+    step, found = -1, _nothing()
     for start, end in itertools.pairwise([*starts, rows.num_rows]):
         if int(places[0, start]) != step:
             if found:
                 yield step, found
-            step, found = int(places[0, start]), {}
+            step, found = int(places[0, start]), _nothing()
         vocabulary = np.unique(np.concatenate([ids[start:end], np.array(also, np.int64)]))
         scores = np.full(len(vocabulary), -np.inf, np.float32)
         scores[vocabulary.searchsorted(ids[start:end])] = logits[start:end]
@@ -99,12 +103,12 @@ def of_logits(trace: Trace, call: int) -> Iterator[tuple[int, dict[Place, RawSco
 
     A call's rows are stored in the order of its steps.
     """
-    step, found = -1, {}
+    step, found = -1, _nothing()
     for row in _stored(trace, call):
         if row["step"] != step:
             if found:
                 yield step, found
-            step, found = row["step"], {}
+            step, found = row["step"], _nothing()
         if row["values"] is not None:
             scores = decode(row["values"], row["dtype"])
             found[row["row"], row["offset"]] = RawScores("measured", scores)

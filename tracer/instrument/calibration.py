@@ -91,8 +91,8 @@ class _Probe:
         for module in hooked:
             list(hook_module(self._recorder, "calibration", "module", module))
         return self._added_ns(
-            [lambda one=one: one(self._tensor) for one in bare],
-            [lambda one=one: one(self._tensor) for one in hooked],
+            [functools.partial(one, self._tensor) for one in bare],
+            [functools.partial(one, self._tensor) for one in hooked],
         )
 
     def observed_call_ns(self) -> int:
