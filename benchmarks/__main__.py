@@ -16,10 +16,8 @@ import torch
 from transformers.utils import logging
 
 from benchmarks.figures import Figure, machine
-from benchmarks.results import keep
+from benchmarks.results import NAMES, keep
 from benchmarks.table import shown, write_readmes
-
-NAMES = ("hooks", "generating", "load", "self_report", "storage", "scale", "explorer")
 
 
 def run(name: str, quick: bool) -> list[Figure]:

@@ -9,6 +9,8 @@ from typing import Any
 
 from benchmarks.figures import Figure
 
+NAMES = ("hooks", "generating", "load", "self_report", "storage", "scale", "explorer")
+"""The benchmarks of `make bench`; `make bench-peers` adds the section `peers`."""
 RESULTS = Path(__file__).parent / "results.json"
 
 Sections = dict[str, dict[str, Any]]

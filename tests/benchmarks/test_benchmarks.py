@@ -4,9 +4,9 @@ import importlib.util
 
 import pytest
 
-from benchmarks.__main__ import NAMES, run
+from benchmarks.__main__ import run
 from benchmarks.peers import CannotError, Work, hook_pair, measure_here
-from benchmarks.results import RESULTS
+from benchmarks.results import NAMES, RESULTS
 from benchmarks.table import COSTS, shown
 
 pytestmark = pytest.mark.slow
