@@ -1,6 +1,6 @@
 """An answer through the explorer against plain `generate()` on the same ids.
 
-    python -m benchmarks.explorer [--tokens N] [--rounds N]
+    python -m benchmarks explorer [--quick]
 
 SmolLM2-135M where it was downloaded (`python -m tracer models smollm2`), else a model of its shape
 with random weights. Measured: from the press of Run to the last token (`answer`); until all of it
@@ -11,9 +11,6 @@ paints in the browser.
 
 from __future__ import annotations
 
-import argparse
-import json
-import statistics
 import tempfile
 import time
 from pathlib import Path
@@ -21,33 +18,34 @@ from typing import Any
 
 import torch
 from transformers import AutoModelForCausalLM, AutoTokenizer
-from transformers.utils import logging
 
-from benchmarks.recording import shaped_like_135m
+from benchmarks.checkpoints import shaped_like_135m, toy
+from benchmarks.figures import Figure, figure
 from tracer.demo import checkpoint_folder
 from tracer.demo.models import SMOLLM2, find
 from tracer.widgets.explorer import Explorer
 
 BUDGET = 1.10
+TOKENS, ROUNDS = 100, 3
 QUESTION = "Why is the sky blue? Explain it to a child, and give three examples."
 
 
-def opened(scratch: Path) -> tuple[Any, Any, str]:
-    """A model of 135M parameters and its tokenizer."""
-    found = find(SMOLLM2)
+def opened(scratch: Path, quick: bool) -> tuple[Any, Any, str]:
+    """A model of 135M parameters and its tokenizer; of a quick run a toy."""
+    found = None if quick else find(SMOLLM2)
     if found is not None:
         model = AutoModelForCausalLM.from_pretrained(found.place, dtype=torch.float32)
         return model, AutoTokenizer.from_pretrained(found.place), "SmolLM2-135M-Instruct"
-    folder = shaped_like_135m(scratch / "model")
+    folder = (toy if quick else shaped_like_135m)(scratch / "model")
     model = AutoModelForCausalLM.from_pretrained(folder, dtype=torch.float32)
-    return model, AutoTokenizer.from_pretrained(checkpoint_folder()), "shaped like 135M"
+    return model, AutoTokenizer.from_pretrained(checkpoint_folder()), "random weights"
 
 
-def measure(tokens: int, rounds: int) -> dict[str, Any]:
-    """Ratios of the explorer to plain generate, medians of neighbours."""
-    logging.disable_progress_bar()
+def measure(quick: bool) -> list[Figure]:
+    """Ratios of the explorer to plain generate, neighbours paired."""
+    tokens, rounds = (4, 1) if quick else (TOKENS, ROUNDS)
     with tempfile.TemporaryDirectory() as scratch:
-        model, front, name = opened(Path(scratch))
+        model, front, name = opened(Path(scratch), quick)
         explorer = Explorer(model, front, delay=0.0)
         explorer.settle()
         # No stop id: both must make all of the tokens.
@@ -75,14 +73,11 @@ def measure(tokens: int, rounds: int) -> dict[str, Any]:
             ]
             for found_ratios, ratio in zip((answers, shows, processor), ratios, strict=True):
                 found_ratios.append(ratio)
-    return {
-        "model": name,
-        "tokens": tokens,
-        "answer": spread(answers) | {"budget": BUDGET},
-        "shown": spread(shows),
-        "processor": spread(processor),
-        "rounds": rounds,
-    }
+    told = f"{tokens} tokens, {name}"
+    return [
+        figure("explorer, answer", "x", answers, budget=BUDGET, note=told),
+        figure("explorer, shown", "x", shows, processor, note=told),
+    ]
 
 
 def plainly(model: Any, ids: Any, tokens: int) -> float:
@@ -111,25 +106,3 @@ def through_explorer(explorer: Explorer) -> tuple[float, float]:
     call = calls[calls["kind"] == "generate"].iloc[-1]
     # From the press to the call's end: what the user waits for the last token.
     return (call["start_ns"] + call["duration_ns"]) / 1e9, shown
-
-
-def spread(ratios: list[float]) -> dict[str, float]:
-    """Median, smallest and largest."""
-    return {
-        "wall": round(statistics.median(ratios), 3),
-        "wall_low": round(min(ratios), 3),
-        "wall_high": round(max(ratios), 3),
-    }
-
-
-def main() -> None:
-    """Print the ratios as JSON."""
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--tokens", type=int, default=200)
-    parser.add_argument("--rounds", type=int, default=5)
-    options = parser.parse_args()
-    print(json.dumps(measure(options.tokens, options.rounds), indent=2))
-
-
-if __name__ == "__main__":
-    main()

@@ -1,39 +1,39 @@
 """Writing, opening and reading large traces: time and peak memory, each phase in its own process.
 
-    python benchmarks/storage.py [--rows 10000000] [--folder DIR]
-
-Prints a table and one line of JSON. What is done several times has the quickest and the median
-time, and each phase the processor's time beside the clock's and the load of the machine: on a
-busy machine the clock counts the others' work too. CSV is written of the smaller trace only.
+    python -m benchmarks storage [--quick]
 
 Rows look like module calls of a 30-layer model: repeated paths and shapes, rising times with
 noise. A process's peak memory never falls, so a phase that shared one would inherit the peak of
-the phase before; the memory of an idle process is a line too.
+the phase before; the memory of an idle process is measured too.
 """
 
-import argparse
+from __future__ import annotations
+
 import json
-import os
 import resource
 import shutil
-import statistics
 import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 import numpy as np
 import pyarrow as pa
 
+from benchmarks.figures import Figure, figure
+from benchmarks.pairs import timed
 from tracer.journal import Journal
-from tracer.storage import arrow_schema, open_store
-from tracer.trace import open_trace
-from tracer.views.labels import aligned
+from tracer.storage import arrow_schema
+from tracer.trace import Trace, open_trace
+
+Measured = tuple[str, Sequence[float]] | tuple[str, Sequence[float], Sequence[float]]
+Figures = dict[str, Measured]
 
 BATCH_ROWS = 10_000
-CSV_ROWS = 1_000_000
+FEW_ROWS, MANY_ROWS = 1_000_000, 10_000_000
+BUDGETS = {"10M rows, open": 0.1, "10M rows, three columns": 2.0, "1M rows, csv": 2.0}
 LAYERS = 30
 PARTS = ("", ".self_attn", ".mlp", ".input_layernorm", ".self_attn.q_proj", ".mlp.down_proj")
 PATHS = [f"model.layers.{layer}{part}" for layer in range(LAYERS) for part in PARTS]
@@ -79,28 +79,7 @@ def module_batch(first: int, rows: int) -> pa.RecordBatch:
     return pa.RecordBatch.from_arrays(columns, schema=arrow_schema("modules"))
 
 
-def timed(work: Callable[[], object]) -> float:
-    """Seconds that a piece of work takes."""
-    start = time.perf_counter()
-    work()
-    return time.perf_counter() - start
-
-
-def repeated(name: str, work: Callable[[], object], times: int = 7) -> dict[str, float]:
-    """Seconds of the quickest and of the median run, and of a processor in the quickest."""
-    seconds, processor = [], []
-    for _ in range(times):
-        before = time.process_time()
-        seconds.append(timed(work))
-        processor.append(time.process_time() - before)
-    return {
-        f"{name}_s": min(seconds),
-        f"{name}_median_s": statistics.median(seconds),
-        f"{name}_processor_s": min(processor),
-    }
-
-
-def write(folder: Path, rows: int) -> dict[str, float]:
+def write(folder: Path, rows: int) -> Figures:
     journal = Journal(folder)
     appending = 0.0
     for first in range(0, rows, BATCH_ROWS):
@@ -108,105 +87,104 @@ def write(folder: Path, rows: int) -> dict[str, float]:
         start = time.perf_counter()
         journal.append("modules", batch)
         appending += time.perf_counter() - start
-    figures = {
-        "append_ns_a_row": appending / rows * 1e9,
-        "journal_bytes_a_row": journal.bytes_written / rows,
-        "close_s": timed(lambda: journal.close({})),
+    closing = timed(lambda: journal.close({}))
+    return {
+        "append": ("ns", [appending / rows * 1e9]),
+        "close": ("s", [closing[0]], [closing[1]]),
+        "journal": ("bytes", [journal.bytes_written / rows]),
+        "parquet": ("bytes", [(folder / "modules.parquet").stat().st_size / rows]),
     }
-    figures["parquet_bytes_a_row"] = (folder / "modules.parquet").stat().st_size / rows
-    return figures
 
 
-def keep(_: Path, rows: int) -> dict[str, float]:
-    journal = Journal(None)
-    for first in range(0, rows, BATCH_ROWS):
-        journal.append("modules", module_batch(first, min(BATCH_ROWS, rows - first)))
-    return {"memory_bytes_a_row": journal.bytes_written / rows}
-
-
-def read(folder: Path, rows: int) -> dict[str, float]:
-    opening = timed(lambda: open_store(folder).rows("modules") == rows or sys.exit("rows lost"))
+def read(folder: Path, rows: int) -> Figures:
     trace = open_trace(folder)
+    if trace.rows("modules") != rows:
+        raise RuntimeError(f"{folder} has {trace.rows('modules'):,} rows of {rows:,}")
     columns = ["path", "step", "duration_ns"]
     return {
-        "first_open_s": opening,
-        **repeated("open", lambda: open_trace(folder)),
-        **repeated("three_columns_arrow", lambda: trace.arrow("modules", columns)),
-        **repeated("three_columns_frame", lambda: trace.read("modules", columns)),
-        **repeated("hundred_rows", lambda: trace.read("modules", limit=100)),
-        **repeated("one_step", lambda: trace.read("modules", where=[("step", "==", 5)])),
-        **repeated("summary", trace.summary),
+        "open": repeated(lambda: open_trace(folder)),
+        "three columns": repeated(lambda: trace.read("modules", columns)),
+        "hundred rows": repeated(lambda: trace.read("modules", limit=100)),
+        "one step": repeated(lambda: trace.read("modules", where=[("step", "==", 5)])),
+        "summary": repeated(trace.summary),
     }
 
 
-def csv(folder: Path, rows: int) -> dict[str, float]:
-    if rows > CSV_ROWS:
-        return {}
-    trace = open_trace(folder)
-    target = folder.with_name(f"{folder.name}-csv")
+def csv(folder: Path, rows: int) -> Figures:
+    return {"csv": _exported(folder, rows, Trace.to_csv)}
 
-    def written() -> None:
+
+def parquet(folder: Path, rows: int) -> Figures:
+    return {"to parquet": _exported(folder, rows, Trace.to_parquet)}
+
+
+def _exported(folder: Path, rows: int, export: Callable[[Trace, Path], object]) -> Measured:
+    trace = open_trace(folder)
+    target = folder.with_name(f"{folder.name}-export")
+
+    def exported() -> None:
         # Into a new folder each time: what an earlier export left takes time to free.
         shutil.rmtree(target, ignore_errors=True)
-        trace.to_csv(target)
+        export(trace, target)
 
-    return repeated("csv", written)
-
-
-def batches(folder: Path, rows: int) -> dict[str, float]:
-    found = 0
-
-    def walk() -> None:
-        nonlocal found
-        found = sum(batch.num_rows for batch in open_store(folder).batches("modules"))
-
-    seconds = timed(walk)
-    assert found == rows
-    return {"all_batches_s": seconds}
+    found = repeated(exported, 1 if rows > FEW_ROWS else 5)
+    shutil.rmtree(target)
+    return found
 
 
-def idle(_folder: Path, _rows: int) -> dict[str, float]:
+def idle(_folder: Path, _rows: int) -> Figures:
     return {}
 
 
-PHASES = {phase.__name__: phase for phase in (idle, write, read, csv, batches, keep)}
+PHASES = {phase.__name__: phase for phase in (idle, write, read, csv, parquet)}
 
 
-def run_phase(name: str, folder: Path, rows: int) -> dict[str, float]:
-    """Run one phase in a process of its own; its peak memory is one of the figures."""
-    command = [sys.executable, __file__, "--phase", name, "--folder", str(folder)]
-    done = subprocess.run([*command, "--rows", str(rows)], capture_output=True, text=True)
-    if done.returncode:
-        sys.exit(done.stderr)
-    figures: dict[str, float] = json.loads(done.stdout)
-    return figures
+def repeated(work: Callable[[], object], times: int = 7) -> Measured:
+    """Seconds of each run, by the clock and of the processor."""
+    found = [timed(work) for _ in range(times)]
+    return "s", [wall for wall, _ in found], [processor for _, processor in found]
 
 
-def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--rows", type=int, default=10_000_000)
-    parser.add_argument("--folder", type=Path)
-    parser.add_argument("--phase", choices=PHASES, help=argparse.SUPPRESS)
-    options = parser.parse_args()
-    if options.phase:
-        figures = PHASES[options.phase](options.folder, options.rows)
-        peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1000  # kilobytes on Linux
-        load = os.getloadavg()[0]
-        print(json.dumps({**figures, "peak_rss_mb": peak, "load_of_the_machine": load}))
-        return
-    with tempfile.TemporaryDirectory(dir=options.folder) as place:
-        results = {}
-        for rows in (1_000_000, options.rows):
+def measure(quick: bool) -> list[Figure]:
+    """Figures of a million and of ten million rows; a quick run stays in this process."""
+    sizes = {"": 2_000} if quick else {"1M rows, ": FEW_ROWS, "10M rows, ": MANY_ROWS}
+    found: list[Figure] = []
+    with tempfile.TemporaryDirectory() as place:
+        for size, rows in sizes.items():
             folder = Path(place) / str(rows)
-            results[rows] = {name: run_phase(name, folder, rows) for name in PHASES}
-    lines = [["phase", "figure", *(f"{rows:,} rows" for rows in results)]]
-    for name in PHASES:
-        for figure in next(iter(results.values()))[name]:
-            cells = (r[name].get(figure) for r in results.values())
-            lines.append([name, figure, *("" if x is None else f"{x:.3f}" for x in cells)])
-    print(aligned(lines, right=(2, 3), indent=""))
-    print(json.dumps(results))
+            peaks = {}
+            for name in PHASES:
+                run = _here if quick else _apart
+                peaks[name], figures = run(name, folder, rows)
+                for what, measured in figures.items():
+                    full = f"{size or '1M rows, '}{what}"
+                    found.append(figure(full, *measured, budget=BUDGETS.get(full)))
+            memory = [peaks[name] - peaks["idle"] for name in ("write", "csv")]
+            for name, peak in zip(("write", "csv"), memory, strict=True):
+                found.append(figure(f"{size or '1M rows, '}memory to {name}", "bytes", [peak]))
+    return found
+
+
+def _here(name: str, folder: Path, rows: int) -> tuple[int, Figures]:
+    return _peak_bytes(), PHASES[name](folder, rows)
+
+
+def _apart(name: str, folder: Path, rows: int) -> tuple[int, Figures]:
+    """Run one phase in a process of its own."""
+    command = [sys.executable, "-m", "benchmarks.storage", name, str(folder), str(rows)]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    if done.returncode:
+        raise RuntimeError(done.stderr)
+    peak, figures = json.loads(done.stdout)
+    return peak, figures
+
+
+def _peak_bytes() -> int:
+    """Most memory that this process ever had; Linux counts in kilobytes, macOS in bytes."""
+    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    return int(peak) * (1 if sys.platform == "darwin" else 1024)
 
 
 if __name__ == "__main__":
-    main()
+    _found = PHASES[sys.argv[1]](Path(sys.argv[2]), int(sys.argv[3]))
+    print(json.dumps([_peak_bytes(), _found]))

@@ -61,6 +61,14 @@ def test_the_summary_says_how_the_run_ended(trace, rows):
     assert "How the run ended" not in trace.summary()
 
 
+@pytest.mark.parametrize(
+    ("told", "is_said"), [(0.0123, True), (None, False), ("much", False), (7.5, False)]
+)
+def test_what_the_recorder_cost_is_said_where_it_is_known(told, is_said):
+    text = make_trace({}, manifest={"recorder": {"share": told}}).summary()
+    assert ("Recorder: 1.2 % of the recording's time" in text) == is_said
+
+
 def test_an_empty_trace_has_a_summary():
     assert "0 calls, 0 models, 0 rows in 0 tables" in make_trace({}).summary()
 

@@ -42,7 +42,8 @@ def audit(read: Read, manifest: dict[str, Any]) -> pd.DataFrame:
     """Hold a trace against itself.
 
     Args:
-        read: Gives a table by name as a frame with all its columns, empty where it has no rows.
+        read: Gives a table by name as a frame with all its columns, empty where it has no rows;
+            of `modules` the rows directly below a call will do.
         manifest: The trace's manifest. Looked at are `options`, `dropped` (tables given up for
             max_bytes), `lost` (tables that lack rows), `scrubbed`, `targets` and `index_only`
             (keys by model that only the checkpoint's index names); of a run of several ranks

@@ -60,6 +60,7 @@ def summary_text(read: Read, manifest: dict[str, Any], rows: Mapping[str, int]) 
         _calls(read),
         _stages(read),
         _faults(read),
+        _recorder(manifest),
         _row_counts(rows),
     ]
     return "\n".join(visible_text(part) for part in parts if part)
@@ -287,6 +288,13 @@ def _faults(read: Read) -> str:
         for (target, reason), count in counts.most_common(_LISTED)
     ]
     return _section("faults", rows, (0,), len(counts))
+
+
+def _recorder(manifest: Mapping[str, Any]) -> str:
+    """What the recorder says that it cost; a run of several ranks says it in each."""
+    share = manifest.get("recorder", {}).get("share")
+    is_number = isinstance(share, float) and 0 <= share <= 1
+    return _say("recorder_share", share=f"{share * 100:.1f} %") if is_number else ""
 
 
 def _row_counts(counts: Mapping[str, int]) -> str:

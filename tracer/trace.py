@@ -205,7 +205,14 @@ class Trace:
 
     def audit(self) -> pd.DataFrame:
         """Whether the trace is complete and true: check, verdict, expected, found, evidence."""
-        return audit(Trace(self.store.remains()).__getitem__, self.manifest)
+        return audit(Trace(self.store.remains())._judged, self.manifest)
+
+    def _judged(self, table: str) -> pd.DataFrame:
+        """What the audit looks at: of millions of modules those that lie directly below a call."""
+        if table != "modules":
+            return self[table]
+        calls = self.arrow("calls", ["seq"])["seq"].combine_chunks()
+        return self.read(table, where=pc.field("parent").isin(calls))
 
     def summary(self) -> str:
         """What happened, in some thirty lines of text, in the language that `language` chose.

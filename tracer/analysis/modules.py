@@ -7,12 +7,17 @@ accelerator it ends when the work is queued, not when it is done.
 from __future__ import annotations
 
 import re
-from typing import Final
+from collections.abc import Callable
+from typing import Any, Final
 
+import numpy as np
 import pandas as pd
+import pyarrow as pa
 import pyarrow.compute as pc
 
 from tracer.analysis.generation import call_or_last
+from tracer.frames import to_frame
+from tracer.storage import arrow_schema
 from tracer.trace import Trace
 
 # Looked for in a module's own name and class, in this order: `post_attention_layernorm` is a norm.
@@ -47,29 +52,85 @@ def layer_times(trace: Trace, call: int | None = None) -> pd.DataFrame:
         total_ns, each the mean of its forwards. Empty where no layer was recorded.
     """
     call = call_or_last(trace, call)
-    columns = ["seq", "parent", "path", "class_name", "step", "duration_ns"]
-    modules = trace.read("modules", columns, [("call", "==", call)])
-    modules = modules.dropna(subset=["path", "duration_ns"]).sort_values("seq")
-    named = modules["path"].astype(str).str.extract(f"^{_LAYER.pattern}$")
-    # A leaf with a number, such as one part of a Sequential, is no layer.
-    is_layer = named["layer"].notna() & modules["seq"].isin(modules["parent"])
-    layers = modules[is_layer].assign(
-        stack=named["stack"], layer=named["layer"].astype("Int64"), total_ns=modules["duration_ns"]
-    )
+    layers = _layers(trace, call)
+    _add_parts(trace, layers)
+    layers = layers[layers["inner"] > 0].sort_values("seq")
     layers["phase"] = _phases(trace, call, layers["step"])
-    inner = modules[modules["parent"].isin(layers["seq"])]
-    parts = [part_of(*names) for names in inner[["path", "class_name"]].fillna("").to_numpy()]
-    spent = inner["duration_ns"].groupby([inner["parent"], pd.Series(parts, inner.index)]).sum()
-    for name, part in [("attention_ns", "attention"), ("mlp_ns", "MLP")]:
-        # Selected, not taken: of a trace without a layer there is nothing to take.
-        sums = spent[spent.index.get_level_values(1) == part].droplevel(1)
-        layers[name] = layers["seq"].map(sums).astype("Int64").fillna(0)
     layers["rest_ns"] = layers["total_ns"] - layers["attention_ns"] - layers["mlp_ns"]
-    grouped = layers.groupby(["phase", "stack", "layer"], sort=False)
-    found = grouped[_TIMES].mean().astype(float).round().astype("Int64")
+    grouped = layers.groupby(["phase", "path"], sort=False, observed=True)
+    found = grouped[_TIMES].mean().round().astype("Int64")
     found.insert(0, "forwards", grouped.size())
-    order = ["stack", "layer", "phase", "forwards", *_TIMES]
-    return found.reset_index()[order]
+    found = found.reset_index()
+    named = found["path"].astype("str").str.extract(f"^{_LAYER.pattern}$")
+    found["stack"], found["layer"] = named["stack"], named["layer"].astype("Int64")
+    return found[["stack", "layer", "phase", "forwards", *_TIMES]]
+
+
+def _layers(trace: Trace, call: int) -> pd.DataFrame:
+    """Calls of modules with a layer's path that ended, by seq: seq, path, step, total_ns.
+
+    Ten million rows are gone through batch by batch, and only what is asked for is kept.
+    """
+    kept = []
+    columns = ["call", "seq", "path", "step", "duration_ns"]
+    for batch in trace.store.batches("modules", columns, encoded=True):
+        is_layer = _told(batch["path"], lambda path: _LAYER.fullmatch(path) is not None)
+        wanted = pc.and_(pc.equal(batch["call"], call), pc.is_valid(batch["duration_ns"]))
+        rows = batch.filter(pc.and_(wanted, pa.array(is_layer)))
+        if rows.num_rows:
+            kept.append(rows.set_column(2, "path", rows["path"].cast(pa.string())))
+    schema = arrow_schema("modules")
+    empty = pa.table([pa.array([], schema.field(name).type) for name in columns], columns)
+    found = pa.Table.from_batches(kept) if kept else empty
+    frame = to_frame(found.sort_by("seq").select(columns[1:]))
+    frame["path"] = frame["path"].astype("category")
+    return frame.rename(columns={"duration_ns": "total_ns"})
+
+
+def _add_parts(trace: Trace, layers: pd.DataFrame) -> None:
+    """Give each layer the number of modules called in it, and the time of attention and MLP."""
+    seqs = layers["seq"].to_numpy("int64")
+    inner = np.zeros(len(seqs), np.int64)
+    spent = {"attention": inner.copy(), "MLP": inner.copy()}
+    columns = ["parent", "path", "class_name", "duration_ns"]
+    for batch in trace.store.batches("modules", columns, encoded=True) if len(seqs) else ():
+        wanted = pc.and_(pc.is_valid(batch["duration_ns"]), pc.is_valid(batch["path"]))
+        rows = batch.filter(wanted)
+        parents = rows["parent"].fill_null(-1).to_numpy()
+        places = np.minimum(seqs.searchsorted(parents), len(seqs) - 1)
+        is_inner = seqs[places] == parents
+        places, rows = places[is_inner], rows.filter(pa.array(is_inner))
+        np.add.at(inner, places, 1)
+        parts = _parts(rows["path"], rows["class_name"])
+        for part, times in spent.items():
+            mine = parts == part
+            np.add.at(times, places[mine], rows["duration_ns"].to_numpy()[mine])
+    layers["inner"] = inner
+    layers["attention_ns"], layers["mlp_ns"] = spent["attention"], spent["MLP"]
+
+
+def _parts(paths: pa.DictionaryArray, classes: pa.DictionaryArray) -> Any:
+    """What each module is; asked once for each path and class that there is."""
+    names = [_values(column) for column in (paths, classes)]
+    keys = _codes(paths) * len(names[1]) + _codes(classes)
+    known, which = np.unique(keys, return_inverse=True)
+    pairs = (divmod(int(key), len(names[1])) for key in known)
+    found = [part_of(names[0][path], names[1][kind]) for path, kind in pairs]
+    return np.array(found, dtype=object)[which] if found else np.array([], dtype=object)
+
+
+def _told(column: pa.DictionaryArray, tells: Callable[[str], bool]) -> Any:
+    """What is told of each cell, asked once for each distinct text; a missing one is empty text."""
+    return np.array([tells(value) for value in _values(column)])[_codes(column)]
+
+
+def _values(column: pa.DictionaryArray) -> list[str]:
+    """The distinct texts; the last one, empty, stands for what is missing."""
+    return [*column.dictionary.to_pylist(), ""]
+
+
+def _codes(column: pa.DictionaryArray) -> Any:
+    return column.indices.fill_null(len(column.dictionary)).to_numpy().astype(np.int64)
 
 
 def _phases(trace: Trace, call: int, steps: pd.Series) -> pd.Series:

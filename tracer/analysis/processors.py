@@ -7,7 +7,7 @@ function of the user's, random numbers of its own.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any, Final
 
 import numpy as np
@@ -15,7 +15,8 @@ from numpy.typing import NDArray
 
 Scores = NDArray[np.float32]  # (vocabulary,)
 Parameters = dict[str, Any]
-Processor = Callable[[list[int], Scores, Parameters], Scores]
+Ids = Sequence[int] | NDArray[np.int64]
+Processor = Callable[[Ids, Scores, Parameters], Scores]
 
 _GONE: Final = np.float32(-np.inf)
 
@@ -60,16 +61,16 @@ def _banned(scores: Scores, ids: list[int]) -> Scores:
     return kept
 
 
-def _temperature(ids: list[int], scores: Scores, given: Parameters) -> Scores:
+def _temperature(ids: Ids, scores: Scores, given: Parameters) -> Scores:
     return scores / np.float32(given["temperature"])
 
 
-def _top_k(ids: list[int], scores: Scores, given: Parameters) -> Scores:
+def _top_k(ids: Ids, scores: Scores, given: Parameters) -> Scores:
     count = min(int(given["top_k"]), len(scores))
     return _without(scores, scores < np.partition(scores, -count)[-count], given)
 
 
-def _top_p(ids: list[int], scores: Scores, given: Parameters) -> Scores:
+def _top_p(ids: Ids, scores: Scores, given: Parameters) -> Scores:
     order = np.argsort(scores, kind="stable")
     total = softmax(scores[order]).cumsum(dtype=np.float32)
     gone = total <= np.float32(1 - given["top_p"])
@@ -84,23 +85,23 @@ def _keep_best(scores: Scores, removed: NDArray[np.bool_], given: Parameters) ->
     return _without(scores, removed & (scores < np.partition(scores, -count)[-count]), given)
 
 
-def _min_p(ids: list[int], scores: Scores, given: Parameters) -> Scores:
+def _min_p(ids: Ids, scores: Scores, given: Parameters) -> Scores:
     chances = softmax(scores)
     return _keep_best(scores, chances < np.float32(given["min_p"]) * chances.max(), given)
 
 
-def _epsilon(ids: list[int], scores: Scores, given: Parameters) -> Scores:
+def _epsilon(ids: Ids, scores: Scores, given: Parameters) -> Scores:
     return _keep_best(scores, softmax(scores) < np.float32(given["epsilon"]), given)
 
 
-def _eta(ids: list[int], scores: Scores, given: Parameters) -> Scores:
+def _eta(ids: Ids, scores: Scores, given: Parameters) -> Scores:
     epsilon, logs = np.float32(np.ravel(given["epsilon"])[0]), log_softmax(scores)
     entropy = _entropy(logs)
     eta = min(epsilon, np.sqrt(epsilon) * np.exp(-entropy))
     return _keep_best(scores, softmax(scores) < eta, given)
 
 
-def _typical(ids: list[int], scores: Scores, given: Parameters) -> Scores:
+def _typical(ids: Ids, scores: Scores, given: Parameters) -> Scores:
     logs = log_softmax(scores)
     entropy = _entropy(logs)
     distance = np.abs(-logs - entropy)
@@ -114,61 +115,63 @@ def _typical(ids: list[int], scores: Scores, given: Parameters) -> Scores:
     return _without(scores, removed, given)
 
 
-def _repetition(ids: list[int], scores: Scores, given: Parameters) -> Scores:
+def _repetition(ids: Ids, scores: Scores, given: Parameters) -> Scores:
     ignored = given.get("prompt_ignore_length") or 0  # one for each row since generation 5
     ignored = ignored[given.get("row", 0)] if isinstance(ignored, list) else ignored
     counted = ids[int(ignored) :]
-    seen = sorted({one for one in counted if 0 <= one < len(scores)})
+    known = np.asarray(counted, np.int64)
+    seen = np.unique(known[(known >= 0) & (known < len(scores))])
     penalty, changed = np.float32(given["penalty"]), scores.copy()
     own = scores[seen]
     changed[seen] = np.where(own < 0, own * penalty, own / penalty)
     return changed
 
 
-def _no_repeat(ids: list[int], scores: Scores, given: Parameters) -> Scores:
+def _no_repeat(ids: Ids, scores: Scores, given: Parameters) -> Scores:
     size = int(given["ngram_size"])
     if len(ids) < size:
         return scores
+    ids = np.asarray(ids).tolist()
     prefix = ids[len(ids) + 1 - size :]
     starts = range(len(ids) - size + 1)
     return _banned(scores, [ids[n + size - 1] for n in starts if ids[n : n + size - 1] == prefix])
 
 
-def _min_length(ids: list[int], scores: Scores, given: Parameters) -> Scores:
+def _min_length(ids: Ids, scores: Scores, given: Parameters) -> Scores:
     is_short = len(ids) < given["min_length"]
     return _banned(scores, _ids_of(given["eos_token_id"])) if is_short else scores
 
 
-def _min_new(ids: list[int], scores: Scores, given: Parameters) -> Scores:
+def _min_new(ids: Ids, scores: Scores, given: Parameters) -> Scores:
     is_short = len(ids) - given["prompt_length_to_skip"] < given["min_new_tokens"]
     return _banned(scores, _ids_of(given["eos_token_id"])) if is_short else scores
 
 
-def _suppress(ids: list[int], scores: Scores, given: Parameters) -> Scores:
+def _suppress(ids: Ids, scores: Scores, given: Parameters) -> Scores:
     return _banned(scores, _ids_of(given["suppress_tokens"]))
 
 
-def _suppress_at_begin(ids: list[int], scores: Scores, given: Parameters) -> Scores:
+def _suppress_at_begin(ids: Ids, scores: Scores, given: Parameters) -> Scores:
     if len(ids) != given["begin_index"]:
         return scores
     return _banned(scores, _ids_of(given["begin_suppress_tokens"]))
 
 
-def _forced_begin(ids: list[int], scores: Scores, given: Parameters) -> Scores:
+def _forced_begin(ids: Ids, scores: Scores, given: Parameters) -> Scores:
     return _only(scores, _ids_of(given["bos_token_id"])) if len(ids) == 1 else scores
 
 
-def _forced_end(ids: list[int], scores: Scores, given: Parameters) -> Scores:
+def _forced_end(ids: Ids, scores: Scores, given: Parameters) -> Scores:
     is_last = len(ids) == given["max_length"] - 1
     return _only(scores, _ids_of(given["eos_token_id"])) if is_last else scores
 
 
-def _finite(ids: list[int], scores: Scores, given: Parameters) -> Scores:
+def _finite(ids: Ids, scores: Scores, given: Parameters) -> Scores:
     limits = np.finfo(np.float32)
     return np.nan_to_num(scores, nan=0.0, posinf=float(limits.max), neginf=float(limits.min))
 
 
-def _decay(ids: list[int], scores: Scores, given: Parameters) -> Scores:
+def _decay(ids: Ids, scores: Scores, given: Parameters) -> Scores:
     late = len(ids) - given["regulation_start"]
     if late <= 0:
         return scores
@@ -178,7 +181,7 @@ def _decay(ids: list[int], scores: Scores, given: Parameters) -> Scores:
     return changed
 
 
-def _normalized(ids: list[int], scores: Scores, given: Parameters) -> Scores:
+def _normalized(ids: Ids, scores: Scores, given: Parameters) -> Scores:
     return log_softmax(scores)
 
 

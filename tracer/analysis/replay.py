@@ -9,6 +9,7 @@ follows from them is labelled `estimated`.
 from __future__ import annotations
 
 import dataclasses
+import itertools
 import json
 from collections.abc import Iterator, Sequence
 from typing import Any
@@ -17,11 +18,17 @@ import numpy as np
 import pandas as pd
 
 from tracer.analysis.generation import call_or_last
-from tracer.analysis.processors import PROCESSORS, Parameters, Scores, log_softmax
+from tracer.analysis.processors import PROCESSORS, Ids, Parameters, Scores, log_softmax
+from tracer.analysis.raw_scores import (
+    ByStep,
+    RawScores,
+    named_ids,
+    of_candidates,
+    of_logits,
+)
 from tracer.trace import Trace
 
 _LIBRARY = "transformers"
-_BEAM = -1  # in place of an offset: what a row of the forward gave, whatever was chosen from it
 
 
 @dataclasses.dataclass(frozen=True)
@@ -64,7 +71,7 @@ def replayable_until(chain: Sequence[Link]) -> int | None:
     return next((index for index, link in enumerate(chain) if not link.is_known), None)
 
 
-def process(ids: list[int], scores: Scores, chain: Sequence[Link], row: int = 0) -> Scores:
+def process(ids: Ids, scores: Scores, chain: Sequence[Link], row: int = 0) -> Scores:
     """Scores after a chain; stops before the first processor that can't be run again.
 
     Args:
@@ -100,35 +107,43 @@ def replay(
     stops_at = replayable_until(links)
     choices = _choices(trace, call)
     is_search = "beam" in _mode(trace, call)
-    scores = _scores(trace, call, is_search)
+    scores = _scores(trace, call, is_search, links)
     rows = []
     for choice, ids in _with_ids(trace, call, choices, is_search):
-        place = (choice.step, choice.row, choice.offset)
-        if is_search and place not in scores:  # a beam's row of logits, for all that came of it
-            place = (choice.step, choice.parent_row, _BEAM)
-        known = scores.get(place)
-        if known is None:
-            continue
-        basis, given = known
+        known = scores.at(int(choice.step))
+        # A beam's row of logits stands for all that came of it, whatever its offset.
         row = int(choice.parent_row if is_search else choice.row)
-        final = process(ids, log_softmax(given) if is_search else given, links, row)
-        token = int(choice.token_id)
-        rows.append(
-            {
-                "step": choice.step,
-                "row": choice.row,
-                "offset": choice.offset,
-                "token_id": token,
-                "score": None if is_search else choice.score,
-                "logprob": choice.logprob,
-                "replayed_id": int(final.argmax()),
-                "replayed_score": float(final[token]),
-                "replayed_logprob": float(log_softmax(final)[token]),
-                "stops_at": stops_at,
-                "basis": basis,
-            }
-        )
-    return pd.DataFrame(rows, columns=_COLUMNS).astype({"stops_at": "Int64"})
+        given = known.get((int(choice.row), int(choice.offset)))
+        if is_search and (given is None or given.basis == "measured"):
+            given = known.get((row, 0))
+        if given is not None:
+            rows.append(_replayed(choice, ids, given, links, row, is_search))
+    frame = pd.DataFrame(rows, columns=[name for name in _COLUMNS if name != "stops_at"])
+    frame.insert(_COLUMNS.index("stops_at"), "stops_at", stops_at)
+    return frame.astype({"stops_at": "Int64"})
+
+
+def _replayed(
+    choice: Any, ids: Any, given: RawScores, links: list[Link], row: int, is_search: bool
+) -> dict[str, Any]:
+    placed = [dataclasses.replace(one, parameters=given.placed(one.parameters)) for one in links]
+    raw = log_softmax(given.scores) if is_search else given.scores
+    final = process(given.places(np.asarray(ids, np.int64)), raw, placed, row)
+    token = int(choice.token_id)
+    place = int(given.places(np.array([token]))[0])
+    is_known = 0 <= place < len(final)  # else nobody recorded its score
+    return {
+        "step": choice.step,
+        "row": choice.row,
+        "offset": choice.offset,
+        "token_id": token,
+        "score": None if is_search else choice.score,
+        "logprob": choice.logprob,
+        "replayed_id": given.best(final),
+        "replayed_score": float(final[place]) if is_known else -np.inf,
+        "replayed_logprob": float(log_softmax(final)[place]) if is_known else -np.inf,
+        "basis": given.basis,
+    }
 
 
 _COLUMNS = [
@@ -146,36 +161,15 @@ def _choices(trace: Trace, call: int) -> pd.DataFrame:
     columns = ["step", "row", "offset", "token_id", "score", "logprob", "parent_row", "accepted"]
     columns += ["drafted_id", "sequence"]
     choices = trace.read("choices", columns, [("call", "==", call)])
-    return choices[choices["token_id"].notna()].sort_values(["step", "offset", "row"])
+    return choices[choices["token_id"].notna()].sort_values(["step", "row", "offset"])
 
 
-def _scores(
-    trace: Trace, call: int, is_search: bool
-) -> dict[tuple[int, int, int], tuple[str, Scores]]:
-    """Raw scores by step, row and offset, with what they rest on."""
-    found: dict[tuple[int, int, int], tuple[str, Scores]] = {}
-    where = [("call", "==", call)]
-    columns = ["step", "row", "offset", "token_id", "raw_logit"]
-    candidates = trace.read("candidates", columns, where).dropna(subset=["token_id"])
-    size = int(candidates["token_id"].max()) + 1 if len(candidates) else 0
-    for (step, row, offset), mine in candidates.groupby(["step", "row", "offset"]):
-        scores = np.full(size, -np.inf, np.float32)
-        scores[mine["token_id"].astype("int64")] = mine["raw_logit"].astype("float32")
-        found[int(step), int(row), int(offset)] = ("estimated", scores)
-    kept = trace.read("logits", ["step", "row", "offset", "dtype", "values"], where)
-    if len(kept) and is_search:
-        found.clear()
-    for one in kept.dropna(subset=["values"]).itertuples():
-        offset = _BEAM if is_search else one.offset
-        found[one.step, one.row, offset] = ("measured", decode(one.values, one.dtype))
-    return found
-
-
-def decode(values: bytes, dtype: str) -> Scores:
-    """A row of recorded logits as single precision, which is what the library makes of it first."""
-    if dtype == "bfloat16":  # the upper half of a single
-        return (np.frombuffer(values, np.uint16).astype(np.uint32) << 16).view(np.float32)
-    return np.frombuffer(values, np.dtype(dtype)).astype(np.float32)
+def _scores(trace: Trace, call: int, is_search: bool, links: list[Link]) -> ByStep:
+    """Raw scores by step: whole rows where there are some, else of the candidates."""
+    if is_search and trace.arrow("logits", ["step"], [("call", "==", call)], 1).num_rows:
+        return ByStep(of_logits(trace, call))
+    also = named_ids([link.parameters for link in links])
+    return ByStep(of_candidates(trace, call, also), of_logits(trace, call))
 
 
 def _with_ids(
@@ -186,17 +180,44 @@ def _with_ids(
     if is_search:
         yield from _along_beams(choices, _of_beams(trace, call, prompts))
         return
-    so_far = {row: list(ids) for row, ids in prompts.items()}
-    for _, mine in choices.groupby(["step", "row"], sort=False):
-        before = so_far.setdefault(int(mine["row"].iloc[0]), [])
-        ids = list(before)
-        for choice in mine.itertuples():
-            yield choice, list(ids)
+    so_far = {row: _Sequence(ids) for row, ids in prompts.items()}
+    every = choices.itertuples(index=False)
+    for (_, row), mine in itertools.groupby(every, lambda one: (one.step, one.row)):
+        before = so_far.setdefault(int(row), _Sequence([]))
+        accepted, count = [], 0
+        for count, choice in enumerate(mine, 1):
+            yield choice, before.ids(count - 1)
             # The places after a draft were judged with it, whether it stood or not.
             drafted = choice.drafted_id
-            ids.append(int(choice.token_id if pd.isna(drafted) else drafted))
+            before.draft(count - 1, int(choice.token_id if pd.isna(drafted) else drafted))
             if choice.accepted is True or choice.accepted is np.True_:
-                before.append(int(choice.token_id))
+                accepted.append(int(choice.token_id))
+        before.add(accepted)
+
+
+class _Sequence:
+    """Ids that grow, without a copy for each step that looks at them."""
+
+    def __init__(self, ids: list[int]) -> None:
+        self._room = np.array(ids, np.int64)
+        self._count = len(ids)
+
+    def ids(self, drafted: int = 0) -> Any:
+        """The ids so far, with some drafted ones; true until the next change."""
+        return self._room[: self._count + drafted]
+
+    def draft(self, after: int, token: int) -> None:
+        """Put an id behind so many drafted ones."""
+        place = self._count + after
+        if place >= len(self._room):
+            self._room = np.concatenate([self._room, np.empty(place + 1, np.int64)])
+        self._room[place] = token
+
+    def add(self, ids: list[int]) -> None:
+        """Go on by these ids, whatever was drafted."""
+        for number, token in enumerate(ids):
+            self.draft(number, token)
+        self._count += len(ids)
 
 
 def _along_beams(

@@ -15,7 +15,8 @@ import pandas as pd
 
 from tracer.analysis.generation import call_or_last
 from tracer.analysis.processors import softmax
-from tracer.analysis.replay import Link, chain_of, decode, process, replayable_until
+from tracer.analysis.raw_scores import decode
+from tracer.analysis.replay import Link, chain_of, process, replayable_until
 from tracer.trace import Trace
 
 

@@ -1,0 +1,135 @@
+"""What recording costs, counted instead of timed: a change that doubles it fails on any machine.
+
+Each number is the difference between a longer and a shorter answer of the same model, so what is
+done once a recording falls out. To set LIMITS anew after a change for the better: run this file
+with `-rP`, and write what it prints, rounded up by a tenth.
+"""
+
+import gc
+import sys
+from pathlib import Path
+
+import pytest
+import torch
+from instrument.toys import text_inputs
+
+import tracer
+from tracer.recorder import ShortIds
+
+PACKAGE = str(Path(tracer.__file__).parent)
+SHORT, LONG = 6, 18
+DETAILS = {
+    "stages": {"detail": "stages"},
+    "layers": {"detail": "layers", "effects": False},
+    "effects": {"detail": "layers", "effects": True},
+    "modules": {"detail": "modules", "effects": False},
+}
+# A token of a Llama of two layers: rows of all tables; calls of Python functions of the package,
+# and of C functions that they call; blocks of memory that stay until the rows are handed over;
+# and bytes of an event, of all tables together.
+LIMITS = {
+    "stages": {"rows": 16, "python": 224, "c": 322, "blocks": 82, "bytes": 42},
+    "layers": {"rows": 28, "python": 310, "c": 504, "blocks": 160, "bytes": 58},
+    "effects": {"rows": 32, "python": 391, "c": 635, "blocks": 238, "bytes": 54},
+    "modules": {"rows": 48, "python": 399, "c": 724, "blocks": 238, "bytes": 66},
+}
+# The two hooks of a module call, of detail "modules".
+PYTHON_CALLS_A_HOOK_PAIR, C_CALLS_A_HOOK_PAIR = 4.5, 11
+
+
+def _answer(model, tokens):
+    torch.manual_seed(0)
+    settings = {"do_sample": True, "temperature": 0.7, "top_k": 20, "top_p": 0.8}
+    settings |= {"repetition_penalty": 1.05, "eos_token_id": None}
+    model.generate(**text_inputs(), max_new_tokens=tokens, min_new_tokens=tokens, **settings)
+
+
+class _Calls:
+    """Counts calls of the package's functions, and of C functions from them, in this thread."""
+
+    def __init__(self):
+        self.python = self.c = 0
+
+    def __call__(self, frame, event, _):
+        if frame.f_code.co_filename.startswith(PACKAGE):
+            self.python += event == "call"
+            self.c += event == "c_call"
+
+    def __enter__(self):
+        sys.setprofile(self)
+        return self
+
+    def __exit__(self, *_):
+        sys.setprofile(None)
+
+
+def _counted(model, tokens, options):
+    """All counts of a recording with one answer of so many tokens, after one of two."""
+    with tracer.record(strict=True, **options) as recording:
+        _answer(model, 2)  # what is made once is made now
+        gc.collect()
+        before = sys.getallocatedblocks()
+        with _Calls() as calls:
+            _answer(model, tokens)
+        gc.collect()
+        blocks = sys.getallocatedblocks() - before
+    trace = recording.trace
+    return {
+        "rows": sum(trace.rows(table) for table in trace.tables),
+        "modules": trace.rows("modules"),
+        "python": calls.python,
+        "c": calls.c,
+        "blocks": blocks,
+        "bytes": recording._journal.bytes_written,
+    }
+
+
+@pytest.fixture(scope="module")
+def counts(llama):
+    """Counts a token, by detail; bytes are those of an event."""
+    _answer(llama, SHORT)
+    found = {}
+    for name, options in DETAILS.items():
+        short, long = (_counted(llama, tokens, options) for tokens in (SHORT, LONG))
+        found[name] = {key: (long[key] - short[key]) / (LONG - SHORT) for key in short}
+        found[name]["bytes"] /= found[name]["rows"]
+    return found
+
+
+@pytest.mark.parametrize("detail", DETAILS)
+def test_a_token_costs_no_more_than_it_did(counts, detail):
+    found = {key: round(counts[detail][key], 1) for key in LIMITS[detail]}
+    print(detail, found)
+    over = {key: (found[key], most) for key, most in LIMITS[detail].items() if found[key] > most}
+    assert not over, f"a token at detail {detail} costs more than its limit: {over}"
+
+
+def test_a_hook_pair_costs_no_more_than_it_did(counts):
+    pairs = counts["modules"]["modules"] - counts["layers"]["modules"]
+    python, c = (
+        round((counts["modules"][key] - counts["layers"][key]) / pairs, 2)
+        for key in ("python", "c")
+    )
+    print("a hook pair", python, c)
+    assert python <= PYTHON_CALLS_A_HOOK_PAIR
+    assert c <= C_CALLS_A_HOOK_PAIR
+
+
+def test_only_the_packages_calls_are_counted():
+    with _Calls() as calls:
+        gc.isenabled()
+        Path("a").with_suffix(".b")
+    assert (calls.python, calls.c) == (0, 0)
+    with _Calls() as calls:
+        ShortIds("word").alive()
+    assert calls.python == 2  # made, asked
+
+
+def test_the_recorder_tells_its_share_at_every_detail(llama):
+    for options in DETAILS.values():
+        with tracer.record(strict=True, **options) as recording:
+            _answer(llama, SHORT)
+        told = recording.trace.manifest["recorder"]
+        assert 0 < told["share"] < 1
+        assert told["observed_calls"] > 0
+        assert (told["module_call_ns"] is None) == (told["module_calls"] == 0)
