@@ -128,7 +128,8 @@ def test_there_are_terms_enough(code):
 @each_language
 @each_kind
 def test_no_text_is_empty_or_has_space_around_it(code, kind):
-    spaced = {"between_sentences", "summary.row_counts"} if kind == "phrases" else set()
+    joints = {"between_sentences", "summary.row_counts", "tables.comma", "tables.semicolon"}
+    spaced = joints if kind == "phrases" else set()
     for path, text in sentences(read(code, kind)):
         if path not in spaced:
             assert text, path
