@@ -7,6 +7,7 @@ each with a name in a column `conversation`.
 from __future__ import annotations
 
 import json
+from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -49,7 +50,7 @@ def turns(trace: Trace) -> pd.DataFrame:
     return frame
 
 
-def _turn(trace: Trace, call: int, steps: pd.DataFrame) -> dict[str, object]:
+def _turn(trace: Trace, call: int, steps: pd.DataFrame) -> dict[str, Any]:
     steps = steps.sort_values("step")
     first = steps[steps["kind"].isin(["prefill", "chunk"])]
     times = token_times(trace, call)
@@ -77,7 +78,7 @@ def _prompt_lengths(trace: Trace) -> dict[int, int]:
     return lengths
 
 
-def _sum(fed: object, cached: object) -> object:
+def _sum(fed: Any, cached: Any) -> Any:
     return fed if pd.isna(cached) else fed + cached
 
 

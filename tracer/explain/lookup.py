@@ -217,6 +217,11 @@ def text(phrase: str, code: str | None = None, **values: Any) -> str:
     return str(found.format(**values))
 
 
+def audit_word(name: str, code: str | None = None) -> str:
+    """A check or a verdict of the audit; one that has no words is its own name."""
+    return str(words("phrases", code)["audit"].get(name, name))
+
+
 def count(noun: str, number: int, code: str | None = None) -> str:
     """A number of things: `1 row`, `2,000 rows`, `2,000 行`.
 

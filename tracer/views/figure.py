@@ -72,7 +72,7 @@ class Chart(Figure):
         finding = drawable(finding)
         self.alt_text = say("figure.alt", what=what, finding=finding)
         for text in self.findobj(Text):
-            text.set_fontfamily(families())  # type: ignore[attr-defined]
+            text.set_fontfamily(families())
         self.suptitle(
             wrapped(finding, self.get_figwidth() - 0.3, _TITLE_POINTS), x=0.01, ha="left",
             fontsize=_TITLE_POINTS, color=INK, fontfamily=families(), parse_math=False,
