@@ -21,7 +21,7 @@ import pandas as pd
 from tracer import explain
 from tracer.conditions import Where
 from tracer.export.text import visible_text
-from tracer.recovery import ParquetContent
+from tracer.recovery import IN_MEMORY, ParquetContent
 from tracer.schema import TABLES, Column
 from tracer.trace import Trace
 from tracer.views.cells import bounded, cells, title
@@ -33,7 +33,6 @@ _LONG_CELL: Final = 40
 _LONGEST_TOOLTIP: Final = 600
 _NARROWEST_SCREEN: Final = 100
 _COMPUTED: Final = "derived"  # from recorded values, by whoever made the frame
-_IN_MEMORY: Final = "memory"  # what a content without a file on disk calls its place
 
 _BOX: Final = "overflow:auto;max-height:75em"  # some thirty rows, then it scrolls
 _HEAD: Final = "position:sticky;top:0;background:var(--jp-layout-color0,Canvas)"
@@ -117,7 +116,7 @@ def excerpt(
 def _place(trace: Trace, table: str) -> str:
     """The file of a table; of a trace in memory the expression that gives it."""
     content = trace.store.contents.get(table)
-    if isinstance(content, ParquetContent) and content.file != _IN_MEMORY:
+    if isinstance(content, ParquetContent) and content.file != IN_MEMORY:
         return content.file
     return f'trace["{table}"]'
 
