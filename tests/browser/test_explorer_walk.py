@@ -118,6 +118,12 @@ def test_a_walk_through_the_explorer(panel, tmp_path):
     expect(panel["answer-details"]).to_contain_text("3 · ")
     expect(panel.chips().nth(3)).to_have_class(re.compile("explorer-picked"))
 
+    # A page keeps inside the panel, however wide its tables are.
+    panel.tab("Tokens")
+    chart = panel["page-tokens"].locator("img.explorer-chart")
+    expect(chart).to_be_visible()
+    assert right_edge(chart) <= right_edge(panel["tabs"])
+
     # What if: the distribution moves, and comes back.
     panel.tab("What if")
     share = panel["what-if-bars"].locator(".explorer-chosen .explorer-share2 .explorer-number")
@@ -184,6 +190,11 @@ def test_a_walk_through_the_explorer(panel, tmp_path):
     expect(page.locator(".jp-Notebook")).to_contain_text("The explorer needs a kernel")
     expect(page.locator(".jp-Notebook")).to_contain_text("The last answer, as it stays")
     expect(static.first.locator("tbody tr")).to_have_count(stopped)
+
+
+def right_edge(place):
+    box = place.bounding_box()
+    return box["x"] + box["width"]
 
 
 def shown(text):

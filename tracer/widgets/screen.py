@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any, Final
 from tracer.explain import text
 from tracer.widgets.job import Latest
 from tracer.widgets.state import State
+from tracer.widgets.tabs import DRAWN
 from tracer.widgets.view import view
 
 if TYPE_CHECKING:
@@ -23,8 +24,6 @@ if TYPE_CHECKING:
 
 _PAINT_SECONDS: Final = 0.05
 """A page is painted at most so often while tokens come: 20 times a second."""
-PAGES: Final = ("tokens", "prompt", "settings", "timing", "memory", "history", "log")
-"""Tabs that are drawn when they are opened."""
 
 
 class Screen:
@@ -120,7 +119,7 @@ class Screen:
 
     def _draw(self) -> None:
         """Draw the open tab's page in a thread, unless it was drawn before."""
-        if self._tab in PAGES:
+        if self._tab in DRAWN:
             self.drawing.ask(functools.partial(self._draw_page, self._tab))
 
     def _draw_page(self, name: str) -> None:
