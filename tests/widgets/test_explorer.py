@@ -454,6 +454,20 @@ def test_a_prompt_of_a_hundred_thousand_characters_is_counted_against_the_limit(
     assert not shown(other, "run", "disabled")
 
 
+def test_what_the_answer_was_given_to_begin_with_stands_before_its_tokens(other):
+    from tracer.widgets.report import static_copy
+
+    other.type_text("answer_begins", "A <b>red ")
+    run = ask(other, "Hello", max_new_tokens="2")
+    assert shown(other, "answer", "before") == "A <b>red "
+    assert len(shown(other, "answer", "tokens")) == len(run.marks)
+    assert "A <b>red " in run.name
+    assert "A &lt;b&gt;red " in static_copy(run)
+    other.type_text("answer_begins", "")
+    ask(other, "Hello", max_new_tokens="2")
+    assert shown(other, "answer", "before") == ""
+
+
 def test_an_empty_prompt_is_one_sentence(other):
     other.press_run()
     assert "no question yet" in shown(other, "error")

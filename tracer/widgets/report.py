@@ -167,7 +167,8 @@ def static_copy(run: Run | None) -> str:
     """
     if run is None:
         return f"<p>{html.escape(text('explorer.kept_nothing'))}</p>"
-    shown = "".join(_kept_token(mark) for mark in run.marks[:_LONGEST_KEPT])
+    shown = html.escape(run.answer.answer_begins)
+    shown += "".join(_kept_token(mark) for mark in run.marks[:_LONGEST_KEPT])
     facts = " · ".join(
         f"{html.escape(text('explorer.' + name))} {html.escape(value)}"
         for name, value in run.facts.items()

@@ -66,6 +66,7 @@ class Screen:
             return
         with self._lock:
             self.panel.set_runs([one.name for one in state.runs], state.shown, state.pair)
+            named["answer"].before = run.answer.answer_begins
             for strip, marks in (("prompt", run.prompt), ("answer", run.marks)):
                 named[strip].picked = -1
                 named[strip].tokens = [mark.told() for mark in marks]
@@ -142,6 +143,7 @@ class Screen:
     def begin_stream(self) -> None:
         """Empty strip and details for the tokens that will come."""
         self._strip_length = 0
+        self.panel.named["answer"].before = self.state.answer_begins
         self.panel.named["answer"].clear()
         self.show_picked()
 
