@@ -3,6 +3,7 @@
 import importlib.metadata
 import json
 import os
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -11,7 +12,8 @@ import pytest
 from synthetic import coherent_rows, make_trace
 
 import tracer
-from tracer import cli
+from tracer import cli, explain
+from tracer.explain import languages
 
 
 @pytest.fixture(scope="module")
@@ -56,6 +58,66 @@ def test_show_prints_the_first_rows_by_start_and_says_how_many_there_are(folder,
         *([str(seq), name] for seq, name in zip(table.seq[:2], table.class_name[:2], strict=True)),
     ]
     assert lines[3] == f"... 2 of {len(table)} rows; --limit shows more"
+
+
+@pytest.fixture
+def english_again():
+    yield
+    tracer.language("en")
+
+
+@pytest.mark.parametrize("asked", [["--lang", "zh"], ["--lang=zh"]])
+def test_show_speaks_chinese_when_asked_to(asked, folder, capsys, english_again):
+    assert cli.main([*asked, "show", str(folder)]) == 0
+    shown = capsys.readouterr().out
+    assert shown.startswith(tracer.open_trace(folder).summary())
+    assert "\n审计\n" in shown
+    assert re.search(r"\n  成立    3 文件的字节数：", shown)
+    assert not re.search("Trace|Audit|holds|not applicable", shown)
+
+
+def test_a_table_in_chinese_has_words_over_its_names(folder, capsys, english_again):
+    arguments = ["--lang", "zh", "show", str(folder), "modules", "--columns", "seq,class_name"]
+    assert cli.main([*arguments, "--limit", "1"]) == 0
+    words, names, *_, last = capsys.readouterr().out.splitlines()
+    assert (words.split(), names.split()) == (["编号", "类"], ["seq", "class_name"])
+    count = tracer.open_trace(folder).rows("modules")
+    assert last == f"……共 {count} 行，显示 1 行；用 --limit 显示更多"
+
+
+def test_help_speaks_chinese_too(capsys, monkeypatch, english_again):
+    monkeypatch.setenv("TRACER_LANG", "zh")
+    with pytest.raises(SystemExit):
+        cli.main(["show", "--help"])
+    assert "打印一份记录的摘要和审计" in capsys.readouterr().out
+
+
+def test_a_language_that_the_lab_does_not_speak_is_one_line(capsys, monkeypatch):
+    monkeypatch.setenv("TRACER_LANG", "xx")
+    assert cli.main(["show", "anything"]) == 2
+    assert "does not speak 'xx'" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(("code", "spoken"), [("zh", "zh"), ("xx", "en"), ("", "en")])
+def test_the_environment_chooses_the_language_at_first(code, spoken):
+    told = subprocess.run(
+        [sys.executable, "-c", "import tracer; print(tracer.language())"],
+        env=ENVIRONMENT | {"TRACER_LANG": code}, capture_output=True, text=True, check=True,
+    )  # fmt: skip
+    assert told.stdout.strip() == spoken
+
+
+def test_an_option_of_a_recorded_script_is_the_scripts(tmp_path, capsys):
+    script = tmp_path / "own.py"
+    script.write_text("import sys; print(sys.argv[1:])")
+    out = str(tmp_path / "out")
+    assert run("record", "--out", out, script, "--lang", "zh").stdout == "['--lang', 'zh']\n"
+
+
+def test_every_check_of_the_audit_has_words(folder):
+    named = {*tracer.open_trace(folder).audit()["check"], "holds", "broken", "not applicable"}
+    for code in explain.LANGUAGES:
+        assert named <= set(languages.words("phrases", code)["audit"])
 
 
 def test_show_of_a_whole_table_says_nothing_more(folder, capsys):

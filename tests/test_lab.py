@@ -8,10 +8,11 @@ import torch
 from transformers import LlamaConfig, LlamaForCausalLM
 
 import tracer
+from tracer import keeping
 from tracer.conversation import Message, Settings
 from tracer.demo import checkpoint_folder, draw_scene
 from tracer.errors import CheckpointError, SessionStateError, TracerError
-from tracer.lab import KEPT_CACHES
+from tracer.keeping import KEPT_CACHES, logits_bytes
 from tracer.machine import Room
 
 GREEDY = Settings(do_sample=False, max_new_tokens=24)
@@ -139,12 +140,67 @@ def test_where_arithmetic_differs_with_a_cache_the_prefix_is_encoded_again():
     )
 
 
+def test_the_first_branch_records_its_own_run_and_knows_its_tokens_texts():
+    """Comparing arithmetic with and without a cache is the lab's own work, not the answer's."""
+    lab = tracer.Lab.open()
+    lab._is_same_arithmetic = None
+    answer = lab.ask([PICTURE], GREEDY)
+    branch = lab.branch(answer, 2, " blue")
+    assert branch.note == ""
+    assert "forward" not in branch.trace["calls"]["kind"].tolist()
+    assert branch.trace["steps"]["step"].is_unique
+    texts = "".join(branch.trace["choices"]["text"])
+    assert texts.removesuffix("<|im_end|>")
+    assert branch.text.endswith(texts.removesuffix("<|im_end|>"))
+    assert branch.trace["candidates"]["text"].notna().all()
+
+
 def test_old_caches_are_freed_and_their_answers_can_still_be_continued():
     lab = tracer.Lab.open()
     answers = [lab.ask("Hello", Settings(max_new_tokens=2)) for _ in range(KEPT_CACHES + 1)]
     assert answers[0].cache is None
     assert answers[1].cache is not None
     assert "no longer kept" in lab.branch(answers[0], 1, "x").note
+
+
+def test_logits_of_the_last_answers_are_kept_within_a_bound(monkeypatch):
+    lab = tracer.Lab.open()
+    one = logits_bytes(lab.ask("Hello", GREEDY))
+    assert one > 1000
+    monkeypatch.setattr(keeping, "KEPT_LOGITS_BYTES", round(2.5 * one))
+    held = []
+    for _ in range(6):
+        lab.ask("Hello", GREEDY)
+        held.append(sum(map(logits_bytes, lab.answers)))
+    assert max(held) <= 2.5 * one
+    assert [bool(logits_bytes(answer)) for answer in lab.answers] == [False] * 5 + [True] * 2
+    whole, lessened = lab.answers[-1].trace, lab.answers[0].trace
+    assert lessened["candidates"].shape == whole["candidates"].shape
+    assert lessened["faults"]["target"].tolist() == ["logits"]
+    assert lessened.manifest["dropped"] == ["logits"]
+    assert (lessened.audit()["verdict"] != "broken").all()
+    assert not lessened["events"].duplicated("seq").any()
+    assert whole["faults"].empty
+
+
+def test_the_newest_answer_keeps_its_logits_whatever_they_take(monkeypatch):
+    lab = tracer.Lab.open()
+    monkeypatch.setattr(keeping, "KEPT_LOGITS_BYTES", 1)
+    older, newest = lab.ask("Hello", GREEDY), lab.ask("Hello", GREEDY)
+    assert newest.trace.rows("logits") == len(newest.ids)
+    assert older.trace.rows("logits") == 0
+    assert older.cache is None
+    branch = lab.branch(older, 1, "x")
+    assert "no longer kept" in branch.note
+
+
+def test_logits_that_lie_on_a_disk_take_no_memory(tmp_path, monkeypatch):
+    lab = tracer.Lab.open()
+    monkeypatch.setattr(keeping, "KEPT_LOGITS_BYTES", 1)
+    answer = lab.ask("Hello", GREEDY, path=tmp_path / "answer")
+    lab.ask("Hello", GREEDY)
+    assert logits_bytes(answer) == 0
+    assert answer.trace.rows("logits") == len(answer.ids)
 
 
 def test_a_stop_keeps_what_was_made(lab):

@@ -28,7 +28,10 @@ FLOORS = [
         "models",
         ["demo", "demo.models", "demo.hub", "demo.fetching", "demo.conversion", "demo.drawing"],
     ),
-    ("tools", ["verify", "inspection", "inspecting*", "conversation", "opening", "lab"]),
+    (
+        "tools",
+        ["verify", "inspection", "inspecting*", "conversation", "opening", "keeping", "lab"],
+    ),
     ("analysis", ["analysis*"]),
     ("diagnosis", ["diagnosis*"]),
     ("views", ["views*"]),

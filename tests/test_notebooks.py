@@ -19,6 +19,8 @@ import pytest
 from nbclient import NotebookClient
 from nbformat import NotebookNode
 
+from tracer.explain import LANGUAGES
+from tracer.explain.languages import words
 from tracer.lessons import keep_traces
 from tracer.trace import open_trace
 
@@ -28,6 +30,8 @@ LARGEST_BYTES = 500_000
 LARGEST_TRACE_BYTES = 300_000
 WIDGET = "application/vnd.jupyter.widget-view+json"
 CHINESE = re.compile("[\u4e00-\u9fff]")
+# The hover text over a column that the schema does not have.
+COMPUTED = re.compile('title="([^":]+): computed for this table')
 # What a path of somebody's machine looks like, on any system.
 ABSOLUTE = re.compile(r"(?<![\w.:/<])/(?:home|root|tmp|Users|usr|opt|work|var|mnt)/|[A-Z]:\\\\")
 # A package that is None here can't be imported: what runs after this cell needs none of them.
@@ -174,6 +178,15 @@ def test_its_outputs_are_committed_counted_and_quiet(path):
 def test_its_tables_and_charts_are_there(path):
     kinds = {kind for _, output in outputs(read(path)) for kind in output.get("data", {})}
     assert {"text/html", "image/png"} <= kinds
+
+
+@each_notebook
+@pytest.mark.parametrize("code", LANGUAGES)
+def test_each_head_of_its_tables_has_words_in_either_language(path, code):
+    labels = words("labels", code)
+    tables = [output.get("data", {}).get("text/html", "") for _, output in outputs(read(path))]
+    computed = {name for table in tables for name in COMPUTED.findall(table)}
+    assert computed - {*labels["columns"], *labels["computed"]} == set()
 
 
 @each_notebook

@@ -50,6 +50,19 @@ def test_a_source_is_the_function_behind_its_decorators():
     assert row["text"] == inspect.getsource(_library_function)
 
 
+def test_a_function_that_two_recordings_meet_is_taken_apart_once(monkeypatch):
+    taken = []
+    block = inspect.getblock
+    monkeypatch.setattr(inspect, "getblock", lambda lines: taken.append(1) or block(lines))
+    texts = []
+    for _ in range(2):
+        places = Places()
+        places.source(test_a_function_that_two_recordings_meet_is_taken_apart_once)
+        texts += [row["text"] for row in places.tables()["sources"]]
+    assert texts[0] == texts[1]
+    assert len(taken) == 1
+
+
 @pytest.mark.parametrize("function", [_Library.plain, _Library.made, json.dumps])
 def test_a_source_holds_the_functions_whole_text(function):
     places = Places()

@@ -22,17 +22,23 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Any, Final
 
 import tracer
+from tracer import explain
 from tracer.environment import check, require
 from tracer.errors import StorageError, TracerError
+from tracer.explain.languages import ENVIRONMENT, LANGUAGES, language
 from tracer.schema import EVENT_TABLES
+from tracer.views.labels import aligned, display_width
 
 if TYPE_CHECKING:
+    import pandas
+
     from tracer.demo.models import Source
 
 KERNEL_NAME: Final = "tracer-lab"
 KERNEL_TITLE: Final = "Tracer Lab"
 SORTED_ROWS: Final = 1_000_000  # more rows than this are shown in the order on disk
 DETAILS: Final = ("stages", "layers", "modules")
+_VERDICTS: Final = ("holds", "broken", "not applicable")
 
 # A trace may be a stranger's: control characters and direction overrides in its cells must not
 # reach the terminal, where they could repaint what the reader sees.
@@ -45,9 +51,11 @@ def main(arguments: Sequence[str] | None = None) -> int:
     Args:
         arguments: What follows `python -m tracer`; by default what the process was given.
     """
-    options = _parser().parse_args(arguments)
-    script: Path | None = getattr(options, "script", None)
+    script: Path | None = None
     try:
+        _speak(sys.argv[1:] if arguments is None else arguments)
+        options = _parser().parse_args(arguments)
+        script = getattr(options, "script", None)
         options.command(options)
         sys.stdout.flush()
     except TracerError as error:
@@ -64,6 +72,24 @@ def main(arguments: Sequence[str] | None = None) -> int:
     return 0
 
 
+def _speak(arguments: Sequence[str]) -> None:
+    """Choose the language that was asked for before anything is said, help included.
+
+    Raises:
+        UnknownNameError: The lab does not speak it.
+    """
+    code = os.environ.get(ENVIRONMENT)
+    given = iter(arguments)
+    for one in given:
+        name, _, value = one.partition("=")
+        if not one.startswith("-"):
+            break  # the command: what follows is its own, and a script may have an option so called
+        if name == "--lang":
+            code = value or next(given, None)
+    if code:
+        language(code)
+
+
 def _count(text: str) -> int:
     """A number of rows for argparse, which names the option when this refuses."""
     count = int(text)
@@ -73,57 +99,58 @@ def _count(text: str) -> int:
 
 
 def _parser() -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(
-        prog="python -m tracer",
-        description="Record what a Hugging Face model does; replay it without the model.",
-    )
+    parser = argparse.ArgumentParser(prog="python -m tracer", description=_word("program"))
     parser.add_argument("--version", action="version", version=tracer.__version__)
+    parser.add_argument("--lang", choices=LANGUAGES, help=_word("lang"))
     commands = parser.add_subparsers(required=True, metavar="COMMAND")
 
-    def add(name: str, run: Callable[[argparse.Namespace], None], text: str) -> Any:
-        command = commands.add_parser(name, help=text, description=text)
+    def add(name: str, run: Callable[[argparse.Namespace], None]) -> Any:
+        command = commands.add_parser(name, help=_word(name), description=_word(name))
         command.set_defaults(command=run)
         return command
 
-    demo = add("demo", _demo, "record the main job on the embedded model and print its story")
+    demo = add("demo", _demo)
     demo.add_argument("--out", type=Path, default=Path("runs/demo"), metavar="DIR")
     demo.add_argument(
         "--model",
         default="seeing",
         metavar="MODEL",
-        help="smollm2 or smollm2-gguf (a small real one: English, little Chinese), or a folder, "
-        "GGUF file or hub id of yours (default: seeing, the embedded one)",
+        help=_word("demo_model"),
     )
-    demo.add_argument("--question", metavar="TEXT", help="what the model is asked")
+    demo.add_argument("--question", metavar="TEXT", help=_word("demo_question"))
 
-    models = add("models", _models, "list the demo models, or obtain those that are named")
-    models.add_argument("names", nargs="*", metavar="NAME", help="such as smollm2")
+    models = add("models", _models)
+    models.add_argument("names", nargs="*", metavar="NAME", help=_word("models_names"))
 
-    show = add("show", _show, "print a trace's summary and audit, or the rows of one table")
-    show.add_argument("trace", metavar="TRACE", help="trace folder or zip")
-    show.add_argument("table", metavar="TABLE", nargs="?", help="such as tensor_loads or events")
-    show.add_argument("--columns", type=_names, metavar="A,B", help="only these columns")
-    show.add_argument("--limit", type=_count, default=20, metavar="N", help="first N rows (20)")
+    show = add("show", _show)
+    show.add_argument("trace", metavar="TRACE", help=_word("trace"))
+    show.add_argument("table", metavar="TABLE", nargs="?", help=_word("show_table"))
+    show.add_argument("--columns", type=_names, metavar="A,B", help=_word("show_columns"))
+    show.add_argument("--limit", type=_count, default=20, metavar="N", help=_word("show_limit"))
 
-    export = add("export", _export, "write a trace as CSV, one file a table")
-    export.add_argument("trace", metavar="TRACE", help="trace folder or zip")
+    export = add("export", _export)
+    export.add_argument("trace", metavar="TRACE", help=_word("trace"))
     export.add_argument("folder", type=Path, metavar="FOLDER")
     form = export.add_mutually_exclusive_group()
-    form.add_argument("--excel", action="store_true", help="CSV for people: plain text cells")
-    form.add_argument("--parquet", action="store_true", help="Parquet files instead of CSV")
+    form.add_argument("--excel", action="store_true", help=_word("export_excel"))
+    form.add_argument("--parquet", action="store_true", help=_word("export_parquet"))
 
-    record = add("record", _record, "run a Python script as a recording")
-    record.add_argument("--out", type=Path, metavar="DIR", help="trace folder (runs/SCRIPT)")
-    record.add_argument("--detail", choices=DETAILS, default="layers", help="default: layers")
+    record = add("record", _record)
+    record.add_argument("--out", type=Path, metavar="DIR", help=_word("record_out"))
+    record.add_argument("--detail", choices=DETAILS, default="layers", help=_word("record_detail"))
     record.add_argument("script", type=_existing_file, metavar="SCRIPT")
     record.add_argument("arguments", nargs=argparse.REMAINDER, metavar="ARGS")
 
-    lab = add("lab", _lab, "open JupyterLab on the notebooks")
-    lab.add_argument("--copy", type=Path, metavar="DIR", help="only copy the notebooks, cleared")
-    lab.add_argument("options", nargs="*", metavar="-- OPTIONS", help="handed to JupyterLab")
+    lab = add("lab", _lab)
+    lab.add_argument("--copy", type=Path, metavar="DIR", help=_word("lab_copy"))
+    lab.add_argument("options", nargs="*", metavar="-- OPTIONS", help=_word("lab_options"))
 
-    add("check", _check, "say what works on this machine")
+    add("check", _check)
     return parser
+
+
+def _word(key: str) -> str:
+    return explain.text(f"command.{key}")
 
 
 def _names(text: str) -> list[str]:
@@ -181,20 +208,35 @@ def _show(options: argparse.Namespace) -> None:
     trace = tracer.open_trace(options.trace)
     if options.table is None:
         _say(trace.summary())
-        _say("Audit")
-        for row in trace.audit().itertuples():
-            _say(f"  {row.verdict:14}  {row.check}: {row.found}")
-            if row.verdict == "broken":
-                _say(f"{'':18}expected: {row.expected}")
+        _say_audit(trace.audit())
         return
     rows = trace.read(options.table, columns=options.columns, limit=options.limit)
     count = trace.rows(options.table)
     if options.table in EVENT_TABLES and count <= SORTED_ROWS:
         # On disk a span stands where it ended; people read by start.
         rows = trace[options.table].head(options.limit)[list(rows.columns)]
-    _say(rows.to_string(index=False, max_colwidth=80))
+    names = list(rows.columns)
+    if explain.language() == "en":
+        _say(rows.to_string(index=False, max_colwidth=80))
+    else:
+        # Names stay, since code asks for them; words of the language stand over them.
+        words = [explain.label(name) for name in names]
+        cells = [[str(value)[:80] for value in row] for row in rows.itertuples(index=False)]
+        _say(aligned([words, names, *cells], right=range(len(names)), indent=""))
     if len(rows) < count:
-        _say(f"... {len(rows):,} of {count:,} rows; --limit shows more")
+        _say(explain.text("command.more_rows", shown=f"{len(rows):,}", total=f"{count:,}"))
+
+
+def _say_audit(verdicts: pandas.DataFrame) -> None:
+    """Print each check with its verdict, and of a broken one what was expected."""
+    widest = max(display_width(explain.audit_word(verdict)) for verdict in _VERDICTS)
+    _say(explain.text("audit.title"))
+    for row in verdicts.itertuples():
+        verdict, check = explain.audit_word(row.verdict), explain.audit_word(row.check)
+        verdict += " " * (widest + 1 - display_width(verdict))
+        _say("  " + explain.text("audit.row", verdict=verdict, check=check, found=row.found))
+        if row.verdict == "broken":
+            _say(" " * (widest + 4) + explain.text("audit.expected", expected=row.expected))
 
 
 def _export(options: argparse.Namespace) -> None:

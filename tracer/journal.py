@@ -29,7 +29,7 @@ from tracer.folder import (
     write_manifest,
 )
 from tracer.ranks import Rank
-from tracer.recovery import START_SCHEMA, Content, ParquetContent, StreamContent
+from tracer.recovery import IN_MEMORY, START_SCHEMA, Content, ParquetContent, StreamContent
 from tracer.schema import SCHEMA_VERSION, TABLES
 from tracer.storage import Store, arrow_schema, open_store, write_folder
 
@@ -242,7 +242,7 @@ def _packed(content: StreamContent) -> Content:
     sink = pa.BufferOutputStream()
     content.write(sink)
     buffer = sink.getvalue()
-    return ParquetContent("memory", content.schema, lambda: pa.BufferReader(buffer), content.rows)
+    return ParquetContent(IN_MEMORY, content.schema, lambda: pa.BufferReader(buffer), content.rows)
 
 
 def _encode(batch: pa.RecordBatch) -> pa.Buffer:

@@ -1,8 +1,8 @@
 """`Lab`: a model that is asked, each answer recorded, and continued from any of its tokens.
 
 The explorer and the command line share it. The answers are the library's own `generate()`; the lab
-keeps each one's KV cache (the recorder keeps no tensor), so that another token can be taken
-anywhere and the answer goes on from there.
+keeps the KV caches of the last ones (the recorder keeps no tensor), so that another token can be
+taken anywhere and the answer goes on from there.
 """
 
 from __future__ import annotations
@@ -20,13 +20,12 @@ from tracer.conversation import Message, Settings, encode, render, tokenizer_of
 from tracer.errors import SessionStateError, TracerError
 from tracer.instrument.answering import caches
 from tracer.instrument.targets import POSITION_MEMORY
+from tracer.keeping import let_go
 from tracer.opening import Opened, open_model
 from tracer.session import record
 from tracer.trace import Trace
 
 Told = Callable[[dict[str, Any]], None]
-KEPT_CACHES: Final = 8
-"""Caches of so many answers are kept; an older answer is continued by encoding its ids again."""
 CANDIDATES: Final = 20
 # Logits of a step computed with the cache and without it may differ so far, as a share of their
 # range, and still count as the same arithmetic: float32 stays below, bfloat16 does not.
@@ -143,11 +142,12 @@ class Lab:
         """
         messages = (Message("user", question),) if isinstance(question, str) else tuple(question)
         answer = Answer(len(self.answers) + 1, messages, settings, answer_begins)
-        with self._answering(answer, {"choices": on_choice, "steps": on_step}, path):
+        followers = {"choices": on_choice, "steps": on_step}
+        with self._alone(), self._recorded(answer, followers, path):
             answer.prompt = render(self.front, messages, answer_begins)
             inputs = encode(self.front, answer.prompt, messages).to(self.model.device)
             answer.prompt_ids = inputs["input_ids"][0].tolist()
-            self._generate(answer, dict(inputs), settings, stop, prefix=[])
+            self._generate(answer, dict(inputs), settings, stop)
         return answer
 
     def branch(
@@ -196,39 +196,46 @@ class Lab:
             ended="done",
             error="",
         )
-        with self._answering(branch, {"choices": on_choice, "steps": on_step}, path):
-            inputs = self._continued(branch, answer, prefix, at)
-            self._generate(branch, inputs, settings, stop, prefix=prefix)
+        with self._alone():
+            cache, why_not = self._cropped(answer, len(answer.prompt_ids) + at)
+            with self._recorded(branch, {"choices": on_choice, "steps": on_step}, path):
+                inputs = self._continued(branch, answer, prefix, cache, why_not)
+                self._generate(branch, inputs, settings, stop)
         return branch
 
     # How an answer comes about
 
     @contextlib.contextmanager
-    def _answering(
-        self, answer: Answer, followers: dict[str, Told | None], path: Any
-    ) -> Iterator[None]:
-        """One answer at a time, recorded; whatever happens, what was made is kept."""
+    def _alone(self) -> Iterator[None]:
+        """One answer at a time."""
         if not self.opened.answering.acquire(blocking=False):
             raise SessionStateError(f"{self.name} is answering already; stop it, or wait")
-        began = time.perf_counter()
         try:
-            recording = record(path, if_exists="number", logits=True, top_k=CANDIDATES)
-            for table, told in followers.items():
-                if told is not None:
-                    recording.follow(table, told)
-            try:
-                with recording:
-                    yield
-            except BaseException as error:
-                answer.ended, answer.error = "failed", f"{type(error).__name__}: {error}"
-                raise
-            finally:
-                answer.seconds = time.perf_counter() - began
-                answer.trace = recording.trace
-                self.answers.append(answer)
-                self._free_old_caches()
+            yield
         finally:
             self.opened.answering.release()
+
+    @contextlib.contextmanager
+    def _recorded(
+        self, answer: Answer, followers: dict[str, Told | None], path: Any
+    ) -> Iterator[None]:
+        """Record an answer; whatever happens, what was made is kept."""
+        began = time.perf_counter()
+        recording = record(path, if_exists="number", logits=True, top_k=CANDIDATES)
+        for table, told in followers.items():
+            if told is not None:
+                recording.follow(table, told)
+        try:
+            with recording:
+                yield
+        except BaseException as error:
+            answer.ended, answer.error = "failed", f"{type(error).__name__}: {error}"
+            raise
+        finally:
+            answer.seconds = time.perf_counter() - began
+            answer.trace = recording.trace
+            self.answers.append(answer)
+            let_go(self.answers)
 
     def _generate(
         self,
@@ -236,13 +243,12 @@ class Lab:
         inputs: dict[str, Any],
         settings: Settings,
         stop: threading.Event | None,
-        prefix: list[int],
     ) -> None:
         arguments: dict[str, Any] = settings.arguments()
         if stop is not None:
             arguments["stopping_criteria"] = [_stopping(stop)]
-        if settings.stop_strings:
-            arguments["tokenizer"] = tokenizer_of(self.front)
+        # Stop strings need it; and ids that no tokenizer made have texts in the trace through it.
+        arguments["tokenizer"] = tokenizer_of(self.front)
         with _seeded(settings.seed):
             output = self.model.generate(**inputs, **arguments, return_dict_in_generate=True)
         ids = output.sequences[0].tolist()
@@ -282,14 +288,13 @@ class Lab:
         return dataclasses.replace(settings, max_new_tokens=max(1, limit - used))
 
     def _continued(
-        self, branch: Answer, answer: Answer, prefix: list[int], at: int
+        self, branch: Answer, answer: Answer, prefix: list[int], cache: Any, why_not: str
     ) -> dict[str, Any]:
         """Inputs of the branch: all ids with a cropped cache, or with the pictures anew."""
         import torch
 
         ids = torch.tensor([[*answer.prompt_ids, *prefix]], device=self.model.device)
         inputs = {"input_ids": ids, "attention_mask": torch.ones_like(ids)}
-        cache, why_not = self._cropped(answer, len(answer.prompt_ids) + at)
         if cache is None:
             branch.note = f"the prefix was encoded again: {why_not}"
             return inputs | self._features(answer, ids)
@@ -358,11 +363,6 @@ class Lab:
             for module in self.model.modules()
             if hasattr(module, POSITION_MEMORY)
         ]
-
-    def _free_old_caches(self) -> None:
-        holding = [answer for answer in self.answers if answer.cache is not None]
-        for answer in holding[:-KEPT_CACHES]:
-            answer.cache = None
 
 
 def _last_logits(answer: Answer, like: Any) -> Any:

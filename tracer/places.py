@@ -120,7 +120,7 @@ class Places:
                 "source": name,
                 "function": code.co_qualname,
                 "first_line": code.co_firstlineno,
-                "text": _text(code),
+                "text": _text(code, code.co_filename),
             }
         return {"stacks": stacks, "sources": list(sources.values())}
 
@@ -172,8 +172,11 @@ def _describe(code: CodeType, line: int) -> str:
     return f"{relative_path(code.co_filename)}:{line} {code.co_qualname}"
 
 
-def _text(code: CodeType) -> str | None:
-    lines = linecache.getlines(code.co_filename)
+@functools.lru_cache(maxsize=2048)
+def _text(code: CodeType, file: str) -> str | None:
+    # To find a function's end its lines are taken apart, which costs more than a small recording;
+    # the next one meets the same functions. Equal code may stand in two files.
+    lines = linecache.getlines(file)
     if not lines:
         return None
     return "".join(inspect.getblock(lines[code.co_firstlineno - 1 :]))

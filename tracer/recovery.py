@@ -94,6 +94,10 @@ def _open_bytes(source: Path | pa.Buffer) -> pa.NativeFile:
     return pa.OSFile(str(source)) if isinstance(source, Path) else pa.BufferReader(source)
 
 
+IN_MEMORY: Final = "memory"
+"""What a Parquet content calls its file where it has none."""
+
+
 @dataclasses.dataclass(frozen=True)
 class ParquetContent:
     """A Parquet file on disk, inside a zip or in memory; opened anew by each reading."""
@@ -113,6 +117,11 @@ class ParquetContent:
         except (pa.ArrowException, OSError) as error:
             raise damaged(file, error) from error
         return cls(file, schema, opener, rows)
+
+    @property
+    def memory_bytes(self) -> int:
+        """Bytes that it takes in memory; none for a file on disk."""
+        return int(self.opener().size()) if self.file == IN_MEMORY else 0
 
     def batches(self, columns: Sequence[str], *, encoded: bool = False) -> Iterator[pa.RecordBatch]:
         """One batch at a time. A scanner reads ahead of a slow consumer, so memory would grow."""
@@ -203,6 +212,11 @@ class TableContent:
     def rows(self) -> int:
         """Number of rows."""
         return int(self.table.num_rows)
+
+    @property
+    def memory_bytes(self) -> int:
+        """Bytes that they take in memory."""
+        return int(self.table.nbytes)
 
     def scanner(self, columns: Sequence[str], where: pc.Expression | None) -> ds.Scanner:
         """A pass over the rows in memory."""

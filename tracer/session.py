@@ -7,6 +7,7 @@ detaches and hands over the trace.
 from __future__ import annotations
 
 import datetime
+import functools
 import os
 import platform
 import sys
@@ -209,12 +210,17 @@ class Recording:
         return f"<recording since {self._began.astimezone():%H:%M:%S}; stop() ends it>"
 
     def _repr_html_(self) -> str:
-        colour = "#0072b2" if self._trace is not None else "#d55e00"
-        text = repr(self).strip("<>").replace("<", "&lt;").replace(">", "&gt;")
-        return (
-            f'<span style="border:1px solid {colour};color:{colour};border-radius:4px;'
-            f'padding:1px 8px">&#9679; {text}</span>'
-        )
+        return badge(repr(self), is_on=self._trace is None)
+
+
+def badge(text: str, *, is_on: bool) -> str:
+    """A recording's own words, in their pointed brackets, as a badge for a notebook."""
+    colour = "#d55e00" if is_on else "#0072b2"
+    text = text.strip("<>").replace("<", "&lt;").replace(">", "&gt;")
+    return (
+        f'<span style="border:1px solid {colour};color:{colour};border-radius:4px;'
+        f'padding:1px 8px">&#9679; {text}</span>'
+    )
 
 
 def record(
@@ -304,15 +310,22 @@ def _targets(recorder: Recorder) -> list[dict[str, Any]]:
 
 
 def _versions() -> dict[str, str | None]:
-    found: dict[str, str | None] = {"python": platform.python_version()}
+    found = {"python": platform.python_version()} | _installed()
+    loaded = sys.modules.get("transformers")
+    if loaded is not None:  # what ran, should another copy stand first on the path
+        found["transformers"] = loaded.__version__
+    return found
+
+
+@functools.cache
+def _installed() -> dict[str, str | None]:
+    """Versions by package; reading them takes as long as a small recording, so it is done once."""
+    found: dict[str, str | None] = {}
     for name in _PACKAGES:
         try:
             found[name] = metadata.version(name)
         except metadata.PackageNotFoundError:
             found[name] = None
-    loaded = sys.modules.get("transformers")
-    if loaded is not None:  # what ran, should another copy stand first on the path
-        found["transformers"] = loaded.__version__
     return found
 
 

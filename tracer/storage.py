@@ -89,6 +89,10 @@ class Store:
         arrow_schema(table)
         return self.contents[table].rows if table in self.contents else 0
 
+    def memory_bytes(self, table: str) -> int:
+        """Bytes of memory that a table takes as it lies; none where it is read from a disk."""
+        return int(getattr(self.contents.get(table), "memory_bytes", 0))
+
     def read(
         self,
         table: str,

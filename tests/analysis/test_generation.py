@@ -1,5 +1,6 @@
 """Questions about a generate, asked of a trace whose every number is known."""
 
+import pandas as pd
 import pytest
 from synthetic import GENERATED, PROMPT, coherent_rows, make_trace
 
@@ -88,6 +89,13 @@ def test_the_last_token_is_not_cached(rows):
     assert account["generated_tokens"] == account["forwards"] == len(GENERATED)
     assert account["cached_tokens"] == PROMPT + len(GENERATED) - 1
     assert account["uncached_tokens"] == 1
+
+
+def test_a_cache_of_other_ids_leaves_unknown_how_much_of_the_sequence_it_holds(rows):
+    rows["calls"][-1] |= {"cache_prefix_tokens": 2, "cache_first_difference": 2}
+    (account,) = generation.cache_account(make_trace(rows)).to_dict("records")
+    assert account["sequence_tokens"] == PROMPT + len(GENERATED)
+    assert pd.isna(account["uncached_tokens"])
 
 
 def test_cut_tokens_are_no_part_of_the_sequence(rows):

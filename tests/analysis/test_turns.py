@@ -30,8 +30,41 @@ def test_a_turn_is_a_generate_call():
 def test_what_the_cache_had_is_part_of_the_prompt_and_not_fed():
     rows = coherent_rows()
     rows["steps"][0] |= {"input_tokens": 3, "cache_tokens_before": 5}
+    rows["inputs"] = []  # the shape of the ids would say it too
     (turn,) = turns(make_trace(rows)).to_dict("records")
     assert (turn["prompt_tokens"], turn["fed_tokens"], turn["cached_tokens"]) == (8, 3, 5)
+
+
+def handed(shape, tensor="input_ids"):
+    return {"event": 20, "call": 20, "rank": 0, "tensor": tensor, "shape": shape}
+
+
+@pytest.mark.parametrize(
+    ("inputs", "length"),
+    [
+        ([handed("[1, 8]")], 8),
+        ([handed("[1, 0]"), handed("[1, 8, 16]", "inputs_embeds")], 8),
+        ([handed("[1, 8]"), handed("[1, 14]", "attention_mask")], 8),
+    ],
+)
+def test_a_prompt_is_as_long_as_it_was_handed_over_whatever_a_cache_had(inputs, length):
+    rows = coherent_rows()
+    call = rows["calls"][-1]
+    rows["steps"][0] |= {"input_tokens": 6, "cache_tokens_before": 14}
+    call |= {"cache_prefix_tokens": 2, "cache_first_difference": 2}
+    rows["inputs"] = [one | {"event": call["seq"], "call": call["seq"]} for one in inputs]
+    (turn,) = turns(make_trace(rows)).to_dict("records")
+    assert (turn["prompt_tokens"], turn["fed_tokens"], turn["cached_tokens"]) == (length, 6, 14)
+
+
+def test_a_prompt_of_unknown_length_is_not_made_up_of_another_ones_cache():
+    rows = coherent_rows()
+    rows["inputs"] = []
+    rows["steps"][0] |= {"input_tokens": 6, "cache_tokens_before": 14}
+    rows["calls"][-1] |= {"cache_prefix_tokens": 2, "cache_first_difference": 2}
+    (turn,) = turns(make_trace(rows)).to_dict("records")
+    assert pd.isna(turn["prompt_tokens"])
+    assert turn["cached_tokens"] == 14
 
 
 def test_chunks_of_a_prefill_add_up():

@@ -95,6 +95,7 @@ def test_a_walk_through_the_explorer(panel, tmp_path):
     expect(panel["pictures"].locator(".explorer-picture-name")).to_have_text("blue.png")
     panel.field("question").fill("Describe this image.")
     expect(panel["count"]).to_contain_text("41 prompt + 200 new = 241 of 2,048")
+    panel.field("answer-begins").fill("The picture: ")
 
     # Keys: Enter alone, or while an input method composes, asks nothing; Ctrl+Enter does.
     for name, value in {"temperature": "3", "top-p": "0.99", "seed": "2"}.items():
@@ -108,6 +109,8 @@ def test_a_walk_through_the_explorer(panel, tmp_path):
     panel.status(DONE)
     first = panel.chips().all_inner_texts()
     assert len(first) > 5
+    begins = "strip => getComputedStyle(strip, '::before').content"
+    assert panel["answer"].locator(".explorer-strip").evaluate(begins) == '"The picture: "'
     expect(page.locator(".jp-OutputArea-output details")).to_have_count(4)
 
     # A token is clicked, then walked to with an arrow key.
@@ -117,6 +120,12 @@ def test_a_walk_through_the_explorer(panel, tmp_path):
     panel["answer"].locator(".explorer-strip").press("ArrowRight")
     expect(panel["answer-details"]).to_contain_text("3 · ")
     expect(panel.chips().nth(3)).to_have_class(re.compile("explorer-picked"))
+
+    # A page keeps inside the panel, however wide its tables are.
+    panel.tab("Tokens")
+    chart = panel["page-tokens"].locator("img.explorer-chart")
+    expect(chart).to_be_visible()
+    assert right_edge(chart) <= right_edge(panel["tabs"])
 
     # What if: the distribution moves, and comes back.
     panel.tab("What if")
@@ -184,6 +193,11 @@ def test_a_walk_through_the_explorer(panel, tmp_path):
     expect(page.locator(".jp-Notebook")).to_contain_text("The explorer needs a kernel")
     expect(page.locator(".jp-Notebook")).to_contain_text("The last answer, as it stays")
     expect(static.first.locator("tbody tr")).to_have_count(stopped)
+
+
+def right_edge(place):
+    box = place.bounding_box()
+    return box["x"] + box["width"]
 
 
 def shown(text):

@@ -54,6 +54,19 @@ def test_keeping_again_replaces(replayed, tmp_path):
     assert replayed.committed_names == ["first"]
 
 
+def test_a_recording_across_cells_is_replayed_by_the_committed_trace(live, replayed):
+    began = live.start("second", detail="stages")
+    assert "since" in repr(began)
+    assert began.stop().equals(live.trace("second"))
+    again = replayed.start("first", detail="stages")
+    assert again.stop().equals(replayed.trace("first"))
+    assert again.path.name == "first.zip"
+    assert repr(again).endswith(", replayed>")
+    assert "replayed" in again._repr_html_()
+    with pytest.raises(UnknownNameError, match="committed there: first"):
+        replayed.start("second")
+
+
 def test_a_replay_records_nothing(replayed):
     with pytest.raises(SessionStateError, match="REPLAY = False"):
         replayed.record("second")

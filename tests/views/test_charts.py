@@ -5,6 +5,7 @@ Warnings are errors: a glyph that no font has would fail each of these tests.
 
 import base64
 import io
+import re
 
 import numpy as np
 import pandas as pd
@@ -20,10 +21,13 @@ from tracer.analysis.latency import token_times
 from tracer.analysis.load_files import shard_map
 from tracer.analysis.placement import placed_tensors
 from tracer.analysis.turns import turns
+from tracer.explain import language
+from tracer.schema import STAGES
 from tracer.summary import stage_totals
 from tracer.trace import Trace
 from tracer.views import charts
-from tracer.views.figure import COLOURS, Chart, alt_text, describe, durations
+from tracer.views.figure import COLOURS, Chart, alt_text, describe, durations, wrapped
+from tracer.views.fonts import families, text_inches
 
 HOSTILE = [" the", "红色", "\n", "$x_1$", "<b>", "", None, "\x00", "\ud83d", "\U0001f9e9", "w" * 90]
 
@@ -139,6 +143,37 @@ def test_an_empty_frame_says_that_nothing_was_recorded(name):
     assert chart.png().startswith(b"\x89PNG")
 
 
+@pytest.fixture
+def chinese():
+    language("zh")
+    yield
+    language("en")
+
+
+def latin_words(text: str) -> set[str]:
+    return set(re.findall("[a-z]{3,}", text))
+
+
+@pytest.mark.parametrize("name", charts.__all__)
+def test_in_chinese_no_word_is_english_but_names_out_of_the_frame(trace, name, chinese):
+    frame = FRAMES[name](trace)
+    chart = getattr(charts, name)(frame)
+    data = [
+        frame[column].dropna().astype(str) for column in frame if frame[column].dtype != "Int64"
+    ]
+    named = latin_words(" ".join(text for column in data for text in column))
+    named |= {"dtype", "logits", "nat"} | latin_words(" ".join(STAGES))
+    said = " ".join([chart.alt_text, *words(chart)] if len(families()) > 1 else [])
+    assert latin_words(said) - named == set()
+    assert chart.alt_text.endswith("。") or len(families()) == 1
+
+
+@pytest.mark.parametrize("name", charts.__all__)
+def test_an_empty_frame_says_so_in_chinese_too(name, chinese):
+    chart = getattr(charts, name)(FRAMES[name](make_trace({})))
+    assert "没有记录到内容" in chart.alt_text or len(families()) == 1
+
+
 def test_a_long_finding_is_broken_between_words_and_not_inside_an_amount():
     chart = Chart(4, 1)
     chart.tell("What", "first token after 59.6 ms in turn 1 and 474 ms in turn 6, 12.5 % of it")
@@ -146,6 +181,16 @@ def test_a_long_finding_is_broken_between_words_and_not_inside_an_amount():
     assert len(lines) > 1
     assert not any(line.endswith(("59.6", "474", "12.5")) for line in lines)
     assert " ".join(lines) in chart.alt_text
+
+
+def test_chinese_is_broken_behind_any_character_but_before_no_mark():
+    text = "第一步之后各层的缓存共 1.5 MB，" * 20
+    lines = wrapped(text, 5, 11).split("\n")
+    assert "".join(lines) == text
+    assert len(lines) > 3
+    assert all(text_inches(line, 11) <= 5 for line in lines)
+    assert not any(line.startswith("，") for line in lines)
+    assert not any(line.endswith("1.5") for line in lines)
 
 
 @pytest.mark.parametrize(
@@ -205,6 +250,15 @@ def test_a_long_load_stays_readable():
     assert "by 40 workers, the 12 busiest drawn" in chart.alt_text
     bars = sum(len(part.get_paths()) for part in chart.axes[0].collections)
     assert bars < 12 * 2 * 1600
+
+
+def test_a_crowded_lane_shows_shares_of_time_not_one_solid_bar():
+    chart = charts.load_waterfall(loads(2_000, workers=1))
+    reads, casts = (part.get_paths()[0].vertices[:, 1] for part in chart.axes[0].collections)
+    # Half of the time reads, a fifth casts, from the lane's foot at 0.35 up to -0.35.
+    assert reads.min() == pytest.approx(0.35 - 0.7 * 0.5, abs=0.05)
+    assert casts.min() == pytest.approx(0.35 - 0.7 * 0.7, abs=0.05)
+    assert "heights are shares of time" in chart.alt_text
 
 
 def test_reads_without_a_worker_or_an_end_are_no_obstacle():

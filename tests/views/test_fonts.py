@@ -3,8 +3,9 @@
 import pandas as pd
 import pytest
 
+from tracer.explain import language
 from tracer.views import fonts
-from tracer.views.charts import prompt_strip
+from tracer.views.charts import prompt_strip, stage_times
 
 
 @pytest.mark.parametrize(
@@ -64,6 +65,17 @@ def test_a_missing_font_is_named_once_below_the_chart(only_latin):
     shown = [text.get_text() for text in chart.axes[1].texts]
     assert shown == ["\\u7ea2\\u8272", "\\ud55c\\uad6d"]
     assert "install Noto Sans CJK" in chart.get_supxlabel()
+
+
+def test_where_no_font_has_chinese_a_chart_speaks_english_and_says_why_once(only_latin):
+    language("zh")
+    try:
+        chart = stage_times(pd.DataFrame({"stage": ["decode"], "events": [2], "total_ns": [10]}))
+    finally:
+        language("en")
+    assert chart.alt_text.startswith("Time of each stage: decode took longest")
+    assert "charts speak English: install Noto Sans CJK" in chart.get_supxlabel()
+    chart.png()  # a box would be a warning, and warnings are errors
 
 
 @pytest.mark.parametrize("text", ["red", "\n", "\U000e0041", "é"])

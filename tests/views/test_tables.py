@@ -9,6 +9,7 @@ import pytest
 from synthetic import coherent_rows, make_trace
 
 from tracer.errors import UnknownNameError
+from tracer.explain import language
 from tracer.trace import open_trace
 from tracer.views.tables import excerpt, styled, text_table
 
@@ -94,6 +95,42 @@ def test_a_text_column_keeps_its_spaces_in_quotes():
 )
 def test_values_are_shown_as_people_read_them(name, value, shown):
     assert read(pd.DataFrame({name: pd.Series([value], dtype=object)})).cells == [shown]
+
+
+@pytest.fixture
+def chinese():
+    language("zh")
+    yield
+    language("en")
+
+
+def test_in_chinese_heads_are_words_above_the_columns_names(chinese):
+    frame = make_trace(coherent_rows())["steps"][["step", "select_ns", "input_tokens"]]
+    page = styled(frame)._repr_html_()
+    heads = re.findall(r"<th [^>]*>(.*?)<br><small[^>]*>(.*?)</small>", page)
+    assert [head for head, _ in heads] == ["步", "选择", "送入的 token"]
+    assert [below for _, below in heads] == [
+        "step · 测量",
+        "select_ns · 推导",
+        "input_tokens · 测量",
+    ]
+    titles = Reader(page).titles
+    assert all(re.search("[\u4e00-\u9fff]", title) for title in titles)
+    assert titles[1].startswith("select_ns：")
+    assert titles[1].endswith("（推导，单位 ns）")
+
+
+def test_in_chinese_a_terminals_table_has_both_too(chinese):
+    frame = pd.DataFrame({"step": range(300), "undone": True, "own_ns": 5})
+    heads, columns, first, *_ = text_table(frame, source="steps.parquet").splitlines()
+    assert heads.split() == ["步", "已撤销", "own"]
+    assert columns.split() == ["step", "undone", "own_ns"]
+    assert first.split() == ["0", "是", "5", "ns"]
+    assert text_table(frame, source="steps.parquet").endswith(
+        "共 300 行，显示 200 行，全部在 steps.parquet"
+    )
+    assert text_table(frame.head(0)) == "  （没有行）"
+    assert repr(styled(frame)).splitlines()[-2] == "  推导：own；其余为测量"
 
 
 def test_numbers_stand_to_the_right_and_words_to_the_left():

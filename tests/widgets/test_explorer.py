@@ -17,6 +17,7 @@ import torch
 from PIL import Image
 
 import tracer
+from tracer import keeping
 from tracer.conversation import Message
 from tracer.errors import TracerError
 from tracer.widgets import export, runs
@@ -90,6 +91,7 @@ def test_a_model_that_cannot_be_opened_is_one_sentence(tmp_path):
 def test_the_models_own_settings_stand_in_the_empty_fields(explorer):
     assert shown(explorer, "top_k", "placeholder") == "20 (model's)"
     assert shown(explorer, "min_p", "placeholder") == "none (model's)"
+    assert shown(explorer, "seed", "placeholder") == "not fixed"
     assert shown(explorer, "do_sample", "options")[0] == ("sampling (model's)", "")
 
 
@@ -263,6 +265,25 @@ def test_what_if_moves_the_distribution_without_the_model(explorer, monkeypatch)
     explorer.press_as_run()
 
 
+def test_an_older_answer_says_that_what_if_needs_another_run(other, monkeypatch):
+    monkeypatch.setattr(keeping, "KEPT_LOGITS_BYTES", 1)
+    for _ in range(2):
+        ask(other, "Hello", max_new_tokens="4")
+    other.pick_run(0)
+    other.pick_token("answer", 1)
+    other.move("temperature", 0.2)
+    assert "no longer kept in memory" in shown(other, "what_if_details")
+    # What its trace has is told as before, and what it has lost is not made up.
+    assert sum(row["chosen"] for row in shown(other, "bars", "rows")) == 1
+    assert all(len(row["shares"]) == 2 for row in shown(other, "what_if_bars", "rows"))
+    other.open_tab("log")
+    assert other.settle(120)
+    assert "no longer kept in memory" in shown(other, "page_log")
+    other.pick_run(1)
+    other.pick_token("answer", 1)
+    assert all(len(row["shares"]) == 3 for row in shown(other, "what_if_bars", "rows"))
+
+
 @pytest.fixture(scope="module")
 def branched(explorer):
     explorer.pick_run(0)
@@ -281,6 +302,13 @@ def test_a_branch_stands_beside_its_answer(explorer, branched):
     assert run.marks[2].kind == "taken"
     assert explorer.state.pair[0] == 0
     assert "first difference is at token 2" in shown(explorer, "compared")
+
+
+def test_a_branch_shows_its_tokens_and_when_the_first_came(explorer, branched):
+    run, _ = branched
+    shown_text = "".join(mark.text for mark in run.marks if mark.kind != "special")
+    assert shown_text == explorer.lab.front.decode(run.answer.ids, skip_special_tokens=True)
+    assert not run.facts["first_token"].startswith("-")
 
 
 def test_a_token_before_the_branch_is_told_by_the_answer_that_it_came_from(explorer, branched):
@@ -329,7 +357,7 @@ def test_a_tab_is_drawn_when_it_is_opened(explorer, name):
     explorer.open_tab(name)
     assert explorer.settle(120)
     drawn = shown(explorer, f"page_{name}")
-    assert len(drawn) > 100
+    assert len(drawn) > 80
     assert "<script" not in drawn
     explorer.open_tab("answer")
 
@@ -424,6 +452,20 @@ def test_a_prompt_of_a_hundred_thousand_characters_is_counted_against_the_limit(
     assert other.state.prompt_tokens > 20_000
     assert "More than the model was made for" in shown(other, "count")
     assert not shown(other, "run", "disabled")
+
+
+def test_what_the_answer_was_given_to_begin_with_stands_before_its_tokens(other):
+    from tracer.widgets.report import static_copy
+
+    other.type_text("answer_begins", "A <b>red ")
+    run = ask(other, "Hello", max_new_tokens="2")
+    assert shown(other, "answer", "before") == "A <b>red "
+    assert len(shown(other, "answer", "tokens")) == len(run.marks)
+    assert "A <b>red " in run.name
+    assert "A &lt;b&gt;red " in static_copy(run)
+    other.type_text("answer_begins", "")
+    ask(other, "Hello", max_new_tokens="2")
+    assert shown(other, "answer", "before") == ""
 
 
 def test_an_empty_prompt_is_one_sentence(other):

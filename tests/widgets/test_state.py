@@ -125,5 +125,12 @@ def test_whatever_a_model_or_a_user_writes_is_escaped():
     assert not [value for value in shown if isinstance(value, str) and "<script" in value]
 
 
+def test_drawn_pages_of_the_last_answers_are_kept():
+    seen = state(runs=[None] * 30)
+    seen.pages = {(run, tab): "page" for run in range(30) for tab in ("tokens", "timing")}
+    seen.forget_pages()
+    assert {run for run, _ in seen.pages} == set(range(22, 30))
+
+
 def test_a_view_of_the_same_state_is_the_same():
     assert view(state(question="a")) == view(state(question="a"))

@@ -40,6 +40,12 @@ def call_or_last(trace: Trace, call: int | None = None) -> int:
     return call if call is not None else max(generate_calls(trace), default=-1)
 
 
+def foreign_caches(trace: Trace) -> set[int]:
+    """Calls whose passed cache was built from other ids than their prompt begins with."""
+    calls = trace.read("calls", ["seq", "cache_first_difference"])
+    return {int(seq) for seq in calls.loc[calls["cache_first_difference"].notna(), "seq"]}
+
+
 def settings_in_force(trace: Trace, call: int | None = None) -> pd.DataFrame:
     """Settings that someone chose, or that follow from such; the library's defaults left out.
 
@@ -73,7 +79,8 @@ def cache_account(trace: Trace, call: int | None = None) -> pd.DataFrame:
 
     Returns:
         One row a sequence of the batch: row, prompt_tokens, generated_tokens, forwards,
-        cached_tokens, sequence_tokens, uncached_tokens (sequence less cached).
+        cached_tokens, sequence_tokens, uncached_tokens (sequence less cached; missing where the
+        passed cache was built from other ids, which are no part of the sequence).
     """
     call = call_or_last(trace, call)
     tokens = trace.read("tokens", ["row", "position", "origin"], [("call", "==", call)])
@@ -90,6 +97,8 @@ def cache_account(trace: Trace, call: int | None = None) -> pd.DataFrame:
     account["cached_tokens"] = steps["cache_tokens_after"].max()
     account["sequence_tokens"] = account["prompt_tokens"] + account["generated_tokens"]
     account["uncached_tokens"] = account["sequence_tokens"] - account["cached_tokens"]
+    if call in foreign_caches(trace):
+        account["uncached_tokens"] = pd.array([pd.NA] * len(account), dtype="Int64")
     return account.reset_index()
 
 

@@ -6,33 +6,43 @@ each with a name in a column `conversation`.
 
 from __future__ import annotations
 
+import json
+from typing import Any
+
 import numpy as np
 import pandas as pd
 
-from tracer.analysis.generation import generate_calls
+from tracer.analysis.generation import foreign_caches, generate_calls
 from tracer.analysis.latency import token_times
 from tracer.trace import Trace
 
 FEWEST_POINTS = 4
 """A curve with three coefficients goes through any three points."""
+_AXES = {"input_ids": 1, "inputs_embeds": 1}  # tensors that are a prompt: the axis of its tokens
 
 
 def turns(trace: Trace) -> pd.DataFrame:
     """A row a generate call, in order.
 
     Returns:
-        turn (from 1), call, prompt_tokens (the whole prompt of row 0, pads counted), fed_tokens
-        (those that went through the model in prefill), cached_tokens (those that the cache had
-        before), new_tokens (generated, row 0; missing where choices
-        were not followed), first_token_ns (from the call's start),
-        later_token_ns (median gap of the others), cache_bytes (at the end). Times are without the
-        recorder's own.
+        turn (from 1), call, prompt_tokens (the prompt as it was handed over, pads counted),
+        fed_tokens (those that went through the model in prefill), cached_tokens (those that the
+        cache had before; where it was built from other ids, these two do not add up to the prompt),
+        new_tokens (generated, row 0; missing where choices were not followed), first_token_ns (from
+        the call's start), later_token_ns (median gap of the others), cache_bytes (at the end).
+        Times are without the recorder's own.
     """
     steps = trace.read(
         "steps",
         ["call", "step", "kind", "input_tokens", "cache_tokens_before", "cache_bytes"],
     )
-    found = [_turn(trace, call, steps[steps["call"] == call]) for call in generate_calls(trace)]
+    lengths, foreign = _prompt_lengths(trace), foreign_caches(trace)
+    found = []
+    for call in generate_calls(trace):
+        turn = _turn(trace, call, steps[steps["call"] == call])
+        # Without the ids' shape: what was fed, behind a cache that is the prompt's beginning.
+        known = pd.NA if call in foreign else _sum(turn["fed_tokens"], turn["cached_tokens"])
+        found.append(turn | {"prompt_tokens": lengths.get(call, known)})
     columns = ["call", "prompt_tokens", "fed_tokens", "cached_tokens", "new_tokens"]
     columns += ["first_token_ns", "later_token_ns", "cache_bytes"]
     frame = pd.DataFrame(found, columns=columns, dtype=object).astype("Int64")
@@ -40,23 +50,36 @@ def turns(trace: Trace) -> pd.DataFrame:
     return frame
 
 
-def _turn(trace: Trace, call: int, steps: pd.DataFrame) -> list[object]:
+def _turn(trace: Trace, call: int, steps: pd.DataFrame) -> dict[str, Any]:
     steps = steps.sort_values("step")
     first = steps[steps["kind"].isin(["prefill", "chunk"])]
-    fed = first["input_tokens"].sum() if len(first) else pd.NA
-    cached = first["cache_tokens_before"].iloc[0] if len(first) else pd.NA
     times = token_times(trace, call)
     gaps = times["gap_ns"].iloc[1:]
-    return [
-        call,
-        fed if pd.isna(cached) else fed + cached,
-        fed,
-        cached,
-        times["tokens"].sum(min_count=1),
-        times["at_ns"].iloc[0] if len(times) else pd.NA,
-        round(gaps.median()) if len(gaps) else pd.NA,
-        steps["cache_bytes"].max(),
-    ]
+    return {
+        "call": call,
+        "fed_tokens": first["input_tokens"].sum() if len(first) else pd.NA,
+        "cached_tokens": first["cache_tokens_before"].iloc[0] if len(first) else pd.NA,
+        "new_tokens": times["tokens"].sum(min_count=1),
+        "first_token_ns": times["at_ns"].iloc[0] if len(times) else pd.NA,
+        "later_token_ns": round(gaps.median()) if len(gaps) else pd.NA,
+        "cache_bytes": steps["cache_bytes"].max(),
+    }
+
+
+def _prompt_lengths(trace: Trace) -> dict[int, int]:
+    """Tokens of the ids or embeddings that each call was handed; ids may be none beside others."""
+    inputs = trace.read("inputs", ["call", "tensor", "shape"])
+    lengths: dict[int, int] = {}
+    for call, tensor, shape in inputs.itertuples(index=False):
+        if tensor in _AXES and not pd.isna(shape):
+            sizes = json.loads(shape)
+            if len(sizes) > _AXES[tensor]:
+                lengths[call] = max(lengths.get(call, 0), sizes[_AXES[tensor]])
+    return lengths
+
+
+def _sum(fed: Any, cached: Any) -> Any:
+    return fed if pd.isna(cached) else fed + cached
 
 
 def turn_fit(

@@ -15,7 +15,8 @@ from tqdm.auto import tqdm
 from tracer.conversation import require_template, takes_pictures
 from tracer.demo import draw_scene
 from tracer.demo.models import Source
-from tracer.demo.story import SCENE, describe
+from tracer.demo.story import SCENE, describe, picture_lines, question_line, with_places
+from tracer.explain import text
 from tracer.opening import chat_parts, placement
 from tracer.session import record
 
@@ -46,12 +47,12 @@ def tell_model_story(
         StorageError: the folder can't be written.
     """
     with tqdm(total=3, disable=not progress, unit="part") as bar:
-        bar.set_description("loading and asking the model")
+        bar.set_description(text("story.loading_and_asking"))
         recording = record(folder, if_exists="number")
         with recording:
             asked = _ask(source, question)
         bar.update()
-        bar.set_description("writing CSV")
+        bar.set_description(text("story.writing"))
         target = recording.path
         csv = (
             None
@@ -59,10 +60,10 @@ def tell_model_story(
             else recording.trace.to_csv(target.with_name(f"{target.name}-csv"))
         )
         bar.update()
-        bar.set_description("checking the trace")
+        bar.set_description(text("story.checking"))
         story = describe(recording.trace, asked)
         bar.update()
-    return f"{story}\n\nTrace  {target}\nCSV    {csv}"
+    return with_places(story, target, csv)
 
 
 def _ask(source: Source, question: str | None) -> str:
@@ -73,7 +74,7 @@ def _ask(source: Source, question: str | None) -> str:
     if takes_pictures(front):
         question = PICTURE_QUESTION if question is None else question
         _generate(model, _with_picture(front, question), front)
-        return f"Picture   {SCENE}\nQuestion  {question}"
+        return picture_lines(question)
     question = QUESTION if question is None else question
     inputs = front.apply_chat_template(
         [{"role": "user", "content": question}],
@@ -82,7 +83,7 @@ def _ask(source: Source, question: str | None) -> str:
         return_tensors="pt",
     )
     _generate(model, inputs, front)
-    return f"Question  {question}"
+    return question_line(question)
 
 
 def _with_picture(processor: Any, question: str) -> Any:

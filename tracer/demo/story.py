@@ -8,8 +8,10 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any, Final
 
+import pandas as pd
 from tqdm.auto import tqdm
 
+from tracer import explain
 from tracer.analysis.answer import answer_text, answer_tokens
 from tracer.analysis.loading import slowest_tensors
 from tracer.demo import checkpoint_folder, draw_scene
@@ -17,12 +19,13 @@ from tracer.export.text import visible_text
 from tracer.session import record
 from tracer.summary import stage_totals
 from tracer.trace import Trace
-from tracer.views.labels import plural
+from tracer.views.labels import aligned, display_width
 from tracer.views.tables import text_table
 
 SCENE = "red circle top left, blue star bottom right"
 QUESTION = "Describe this image."
 
+_WORDED: Final = ("verdict", "check")
 _TENSOR: Final = ["key", "shape", "size_bytes", "mapped", "read_ns", "cast_ns", "duration_ns"]
 _TOKEN: Final = [
     "step", "token_id", "text", "probability", "raw_rank", "entropy", "cache_tokens", "forward_ns",
@@ -47,21 +50,21 @@ def tell_story(folder: str | Path, *, progress: bool = False) -> str:
     with tqdm(total=4, disable=not progress, unit="part") as bar:
         recording = record(folder, if_exists="number", verify_weights=True)
         with recording:
-            bar.set_description("loading the model")
+            bar.set_description(_say("loading"))
             processor, model = _load()
             bar.update()
-            bar.set_description("asking it about a picture")
+            bar.set_description(_say("asking"))
             _ask(processor, model)
             bar.update()
         trace = recording.trace
-        bar.set_description("writing CSV")
+        bar.set_description(_say("writing"))
         target = recording.path
         csv = trace.to_csv(_beside(target)) if target is not None else None
         bar.update()
-        bar.set_description("checking the trace")
-        story = describe(trace, f"Picture   {SCENE}\nQuestion  {QUESTION}")
+        bar.set_description(_say("checking"))
+        story = describe(trace, picture_lines(QUESTION))
         bar.update()
-    return f"{story}\n\nTrace  {target}\nCSV    {csv}"
+    return with_places(story, target, csv)
 
 
 def _load() -> tuple[Any, Any]:
@@ -100,6 +103,32 @@ def _beside(target: Path) -> Path:
     return target.with_name(f"{target.name}-csv")
 
 
+def picture_lines(question: str) -> str:
+    """What a model that takes pictures was asked, as the first lines of a story."""
+    return f"{_line('picture', SCENE)}\n{question_line(question)}"
+
+
+def question_line(question: str) -> str:
+    """What a model was asked, as the first line of a story."""
+    return _line("question", question)
+
+
+def with_places(story: str, trace: Path | None, csv: Path | None) -> str:
+    """A story with where trace and CSV lie at its end."""
+    places = [[_say("trace"), str(trace)], [_say("csv"), str(csv)]]
+    return f"{story}\n\n{aligned(places, indent='')}"
+
+
+def _line(label: str, words: str) -> str:
+    """A label with what belongs to it, as far in as what stands behind the other labels."""
+    width = max(display_width(_say(one)) for one in ("picture", "question", "answer"))
+    return _say(label) + " " * (width + 2 - display_width(_say(label))) + words
+
+
+def _say(phrase: str, **values: Any) -> str:
+    return explain.text(f"story.{phrase}", **values)
+
+
 def describe(trace: Trace, asked: str) -> str:
     """The story of a trace: what was asked and answered, stages, slowest tensors, tokens, audit."""
     tensors = slowest_tensors(trace)[_TENSOR]
@@ -108,11 +137,18 @@ def describe(trace: Trace, asked: str) -> str:
     broken = int((audit["verdict"] == "broken").sum())
     parts = [
         asked,
-        *[f"Answer    {visible_text(answer)}" for answer in answer_text(trace).values()],
-        "Stages (times of threads added up)\n" + text_table(stage_totals(trace.read)),
-        "The ten slowest tensors\n" + text_table(tensors),
-        "The answer, token by token\n" + text_table(tokens),
-        f"Audit: {plural(len(audit), 'check')}, {broken} broken\n"
-        + text_table(audit[["verdict", "check", "found"]]),
+        *[_line("answer", visible_text(text)) for text in answer_text(trace).values()],
+        explain.text("summary.stages") + "\n" + text_table(stage_totals(trace.read)),
+        _say("tensors") + "\n" + text_table(tensors),
+        _say("tokens") + "\n" + text_table(tokens),
+        _say("audit", checks=explain.count("check", len(audit)), broken=broken)
+        + "\n"
+        + text_table(_in_words(audit)[["verdict", "check", "found"]]),
     ]
     return "\n\n".join(parts)
+
+
+def _in_words(audit: pd.DataFrame) -> pd.DataFrame:
+    """The audit with verdicts and checks in the language that holds."""
+    words = {name: audit[name].map(explain.audit_word) for name in _WORDED}
+    return audit.assign(**words)

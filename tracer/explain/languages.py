@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import functools
 import importlib.resources
+import os
 import tomllib
 from typing import Any, Final
 
@@ -17,7 +18,11 @@ from tracer.errors import UnknownNameError
 LANGUAGES: Final = {"en": "English", "zh": "中文"}
 """The languages by code, each under the name that its readers give it."""
 
-_current = "en"
+ENVIRONMENT: Final = "TRACER_LANG"
+"""Variable of the environment that chooses the language at first."""
+
+_asked_for = os.environ.get(ENVIRONMENT, "")
+_current = _asked_for if _asked_for in LANGUAGES else "en"
 
 
 def language(code: str | None = None) -> str:
@@ -25,6 +30,7 @@ def language(code: str | None = None) -> str:
 
     It holds for the whole process, so that widgets and threads speak like the cell that chose it.
     What a trace recorded, names in code and the messages of errors are English in any language.
+    At first it is what the environment says in TRACER_LANG, else English.
 
     Args:
         code: `"en"` or `"zh"`; without it nothing changes.

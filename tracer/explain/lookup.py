@@ -16,6 +16,7 @@ from tracer.schema import EVENTS, TABLES
 from tracer.schema import Table as SchemaTable
 
 _TABLES: Final = {**TABLES, EVENTS.name: EVENTS}
+_PHRASES: Final = ("phrases", "charts")  # files of sentences; no section is in two of them
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -200,10 +201,10 @@ def finding(rule: str, code: str | None = None, **values: Any) -> Finding:
 
 
 def text(phrase: str, code: str | None = None, **values: Any) -> str:
-    """A sentence or heading of a view, by its key in `phrases.toml`, such as `summary.faults`.
+    """A sentence or heading of a view or a chart, by its key, such as `summary.faults`.
 
     Args:
-        phrase: Section and key, with a dot between them.
+        phrase: Section and key in `phrases.toml` or `charts.toml`, with a dot between them.
         code: A language; by default the one that holds.
         values: What stands in its braces, formatted already.
 
@@ -211,8 +212,14 @@ def text(phrase: str, code: str | None = None, **values: Any) -> str:
         UnknownNameError: There is no such phrase or language.
     """
     section, _, key = phrase.partition(".")
-    found = _known(f"phrase in {section!r}", key, words("phrases", code).get(section, {}))
+    sections = (words(kind, code).get(section, {}) for kind in _PHRASES)
+    found = _known(f"phrase in {section!r}", key, next(filter(None, sections), {}))
     return str(found.format(**values))
+
+
+def audit_word(name: str, code: str | None = None) -> str:
+    """A check or a verdict of the audit; one that has no words is its own name."""
+    return str(words("phrases", code)["audit"].get(name, name))
 
 
 def count(noun: str, number: int, code: str | None = None) -> str:

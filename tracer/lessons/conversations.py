@@ -7,7 +7,6 @@ like the best of both and is wrong. Who records the conversation reads the rest 
 
 from __future__ import annotations
 
-import json
 import random
 from collections.abc import Sequence
 from typing import Any, Final, Literal
@@ -159,7 +158,6 @@ def beside(trace: Trace, right: Trace) -> pd.DataFrame:
     calls = trace.read("calls", ["seq", "cache_prefix_tokens", "recomputed_tokens"])
     reuse = calls.set_index("seq")
     frame = turns(trace)[["turn", "call", "prompt_tokens", "fed_tokens", "cached_tokens"]]
-    frame["prompt_tokens"] = frame["call"].map(_prompt_lengths(trace)).astype("Int64")
     frame["prefix_tokens"] = frame["call"].map(reuse["cache_prefix_tokens"]).astype("Int64")
     frame["recomputed_tokens"] = frame["call"].map(reuse["recomputed_tokens"]).astype("Int64")
     rows = zip(generate_calls(trace), generate_calls(right), strict=False)
@@ -169,11 +167,6 @@ def beside(trace: Trace, right: Trace) -> pd.DataFrame:
     frame["answer"] = [other[1] if mine[0] == other[0] else mine[1] for mine, other in pairs]
     frame["right_answer"] = [other[1] for _, other in pairs]
     return frame.drop(columns="call")
-
-
-def _prompt_lengths(trace: Trace) -> dict[int, int]:
-    inputs = trace.read("inputs", ["call", "shape"], [("tensor", "==", "input_ids")])
-    return {row.call: json.loads(row.shape)[-1] for row in inputs.itertuples()}
 
 
 def _answer(trace: Trace, call: int) -> tuple[list[int], str | None]:

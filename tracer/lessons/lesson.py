@@ -7,6 +7,8 @@ No torch here.
 
 from __future__ import annotations
 
+import datetime
+import functools
 from importlib import metadata
 from pathlib import Path
 from typing import Any, Final
@@ -15,7 +17,7 @@ import pyarrow as pa
 
 from tracer.errors import SessionStateError, UnknownNameError
 from tracer.journal import Journal
-from tracer.session import Recording, record
+from tracer.session import Recording, badge, record
 from tracer.trace import Trace, open_trace
 
 _PACKAGES: Final = ("tracer-lab", "torch", "transformers", "tokenizers", "safetensors")
@@ -80,6 +82,18 @@ class Lesson:
         self._recorded[run] = recording
         return recording
 
+    def start(self, run: str, **options: Any) -> Recording | Replayed:
+        """Begin a recording that goes on across cells, until its `stop()`, as `tracer.start` does.
+
+        In a replay nothing begins: `stop()` then gives the committed trace.
+
+        Raises:
+            UnknownNameError: The lesson is a replay, and no run of this name is committed.
+        """
+        if self.replay:
+            return Replayed(self._committed_path(run))
+        return self.record(run, **options).begin()
+
     def trace(self, run: str) -> Trace:
         """The trace of a run: the one recorded in this session, or in a replay the committed one.
 
@@ -99,11 +113,14 @@ class Lesson:
         Raises:
             UnknownNameError: There is none of this name.
         """
+        return open_trace(self._committed_path(run))
+
+    def _committed_path(self, run: str) -> Path:
         path = self._traces / f"{run}.zip"
         if not path.is_file():
             known = ", ".join(self.committed_names) or "none"
             raise UnknownNameError(f"there is no {path}; committed there: {known}")
-        return open_trace(path)
+        return path
 
     def __repr__(self) -> str:
         """Live or replayed, where the traces are, and which versions made those replayed."""
@@ -113,6 +130,33 @@ class Lesson:
         made_with = self.committed(names[0]).manifest.get("versions", {})
         told = ", ".join(f"{name} {made_with.get(name)}" for name in ("torch", "transformers"))
         return f"<Lesson {self.name}: replay of {', '.join(names)}, recorded with {told}>"
+
+
+class Replayed:
+    """A committed trace in the place of a recording: it shows itself, and `stop()` opens it.
+
+    Attributes:
+        path: Where the trace lies.
+    """
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+
+    @functools.cached_property
+    def trace(self) -> Trace:
+        """The committed trace."""
+        return open_trace(self.path)
+
+    def stop(self) -> Trace:
+        """The committed trace; there is nothing to stop."""
+        return self.trace
+
+    def __repr__(self) -> str:
+        began = datetime.datetime.fromisoformat(self.trace.manifest["started"])
+        return f"<recording of {began:%Y-%m-%d}, replayed>"
+
+    def _repr_html_(self) -> str:
+        return badge(repr(self), is_on=False)
 
 
 def versions(*packages: str) -> str:

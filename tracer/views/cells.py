@@ -11,6 +11,7 @@ from typing import Any, Final
 
 import pandas as pd
 
+from tracer import explain
 from tracer.export.text import visible_text
 from tracer.views import labels
 
@@ -33,7 +34,7 @@ def cells(frame: pd.DataFrame, widest: int) -> list[list[str]]:
 def cell(name: str, value: Any, widest: int) -> str:
     """A value as people read it; a column's unit is the end of its name, as the schema has it."""
     if isinstance(value, bytes):
-        return f"{labels.bytes_label(len(value))} of bytes"
+        return explain.text("tables.of_bytes", size=labels.bytes_label(len(value)))
     if isinstance(value, str):
         # A cell may hold megabytes, and each step below would walk through all of them.
         value = value[: 2 * widest]
@@ -46,8 +47,13 @@ def cell(name: str, value: Any, widest: int) -> str:
 
 
 def title(name: object, widest: int) -> str:
-    """A column's name as a head: words, without the unit that stands behind each value."""
+    """A column's name as a head: words, without the unit that stands behind each value.
+
+    English shows the name itself, which code asks for; other languages say what it means.
+    """
     text = str(name)
+    if explain.language() != "en":
+        return bounded(visible_text(explain.label(text)), widest)
     for ending in ("_ns", "_bytes"):
         text = text.removesuffix(ending)
     return bounded(visible_text(text.replace("_", " ")), widest)
@@ -90,7 +96,7 @@ def _plain(value: Any) -> str:
     if labels.is_missing(value):
         return labels.MISSING
     if pd.api.types.is_bool(value):
-        return "yes" if value else "no"
+        return explain.text("tables.yes" if value else "tables.no")
     if pd.api.types.is_integer(value):
         return str(value)
     return f"{value:.4g}" if pd.api.types.is_float(value) else str(value)

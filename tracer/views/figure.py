@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import base64
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any, Final
 
 import numpy as np
@@ -19,11 +19,14 @@ from matplotlib.axis import Axis
 from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.colors import LinearSegmentedColormap
 from matplotlib.figure import Figure, FigureBase
+from matplotlib.text import Text
 from matplotlib.ticker import FuncFormatter, MaxNLocator
 
+from tracer import explain
 from tracer.views import labels
-from tracer.views.fonts import drawable, families, lacks_font, text_inches
+from tracer.views.fonts import FIRST_IDEOGRAPH, drawable, families, lacks_font, text_inches
 from tracer.views.png import palette_png
+from tracer.views.words import say, spoken
 
 INK: Final = "#1f2933"
 FAINT: Final = "#c3c9d0"
@@ -36,16 +39,13 @@ COLOURS: Final = (BLUE, ORANGE, SKY, YELLOW)
 
 RAMP: Final = LinearSegmentedColormap.from_list("ramp", ["#eaf3fa", SKY, BLUE, "#00243f"])
 """From little to much in one hue, ever darker."""
-FONT_HINT: Final = (
-    "This machine has no font for the characters written as \\u....: install Noto Sans CJK "
-    "(fonts-noto-cjk on Debian and Ubuntu), then restart Python."
-)
 
 _SHOWN_DOTS: Final = 100  # an inch, on a page
 _DRAWN_DOTS: Final = 150  # more of them, so that a fine screen shows no blur
 _LONGEST_NAME: Final = 24
 _TITLE_POINTS: Final = 11
 _UNITS: Final = "ns|µs|ms|s|min|h|B|kB|MB|GB|TB"
+_NO_BEGINNING: Final = "，。；：、）》”！？…"
 
 
 class Chart(Figure):
@@ -62,10 +62,17 @@ class Chart(Figure):
         self.alt_text = ""
 
     def tell(self, what: str, finding: str) -> None:
-        """Put the finding over the chart, and with what is drawn into the alt text."""
+        """Put the finding over the chart, and with what is drawn into the alt text.
+
+        Called when all is drawn: every text gets the fonts of every language.
+        """
         note_fonts(self, finding)
+        if spoken() != explain.language():
+            _note(self, say("figure.no_font"))
         finding = drawable(finding)
-        self.alt_text = f"{what}: {finding}."
+        self.alt_text = say("figure.alt", what=what, finding=finding)
+        for text in self.findobj(Text):
+            text.set_fontfamily(families())
         self.suptitle(
             wrapped(finding, self.get_figwidth() - 0.3, _TITLE_POINTS), x=0.01, ha="left",
             fontsize=_TITLE_POINTS, color=INK, fontfamily=families(), parse_math=False,
@@ -86,7 +93,8 @@ class Chart(Figure):
 def empty_chart(what: str, needs: str = "") -> Chart:
     """A chart that says in one sentence that there was nothing to draw, and what it takes."""
     chart = Chart(9, 0.6)
-    chart.tell(what, f"nothing was recorded{f'; this needs {needs}' if needs else ''}")
+    is_known = "_but_needs" if needs else ""
+    chart.tell(what, say(f"figure.nothing{is_known}", needs=needs))
     return chart
 
 
@@ -103,8 +111,13 @@ def alt_text(figure: Figure) -> str:
 
 def note_fonts(figure: FigureBase | None, *texts: str) -> None:
     """Say once, below the figure, why some of its words are escapes: a font is missing."""
-    if figure is not None and any(map(lacks_font, texts)) and not figure.get_supxlabel():
-        figure.supxlabel(FONT_HINT, x=0.01, ha="left", fontsize=7, color=INK)
+    if figure is not None and any(map(lacks_font, texts)):
+        _note(figure, say("figure.no_glyph"))
+
+
+def _note(figure: FigureBase, hint: str) -> None:
+    if not figure.get_supxlabel():
+        figure.supxlabel(hint, x=0.01, ha="left", fontsize=7, color=INK)
 
 
 def quiet(axes: Axes) -> None:
@@ -157,16 +170,26 @@ def cut(text: str, longest: int = _LONGEST_NAME) -> str:
 
 
 def wrapped(text: str, inches: float, points: float) -> str:
-    """Text broken between words where a line would be wider than that."""
+    """Text broken between words, or Chinese characters, where a line would be wider than that."""
     lines = [""]
-    # A number and its unit stay together.
-    for word in re.split(rf"(?<!\d) | (?!(?:{_UNITS})\b|%)", text):
-        longer = f"{lines[-1]} {word}" if lines[-1] else word
+    for gap, word in _words(text):
+        longer = f"{lines[-1]}{gap}{word}" if lines[-1] else word
         if text_inches(longer, points) <= inches or not lines[-1]:
             lines[-1] = longer
         else:
             lines.append(word)
     return "\n".join(lines)
+
+
+def _words(text: str) -> Iterator[tuple[str, str]]:
+    """What may begin a line, with the space before it; a number and its unit stay together."""
+    for word in re.split(rf"(?<!\d) | (?!(?:{_UNITS})\b|%)", text):
+        gap = " "
+        # Chinese breaks behind any character, as long as no line begins with a mark.
+        for piece in re.split(rf"(?<=[{FIRST_IDEOGRAPH}-\uffff])(?![{_NO_BEGINNING}])", word):
+            if piece:
+                yield gap, piece
+                gap = ""
 
 
 def legend(axes: Axes, handles: Sequence[Artist] | None = None) -> None:

@@ -16,7 +16,7 @@ from matplotlib import font_manager
 from tracer.export.text import visible_text
 
 _LATIN: Final = "DejaVu Sans"  # comes with matplotlib
-_FIRST_IDEOGRAPH: Final = "\u2e80"  # CJK radicals; Hangul and kana lie above too
+FIRST_IDEOGRAPH: Final = "\u2e80"  # CJK radicals; Hangul and kana lie above too
 _LEFT_TO_RIGHT: Final = "\u200e"  # a mark that is not seen
 _DOTS: Final = 144
 _UNITS: Final = 64  # of a font's measures to a dot
@@ -88,7 +88,7 @@ def _has_glyph(character: str) -> bool:
 def lacks_font(text: str) -> bool:
     """Whether the text holds Chinese, Japanese or Korean, and no font of this machine has such."""
     return len(families()) == 1 and any(
-        one >= _FIRST_IDEOGRAPH and unicodedata.category(one) == "Lo" for one in text
+        one >= FIRST_IDEOGRAPH and unicodedata.category(one) == "Lo" for one in text
     )
 
 

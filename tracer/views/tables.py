@@ -2,8 +2,9 @@
 
 `text_table` is for terminals, `styled` for notebooks, `excerpt` for a table of a trace, of which it
 reads no more than it shows. Each column says whether its values were measured, derived or
-estimated, and on hover what they mean: the schema knows. Colours are variables of JupyterLab's
-theme, light or dark, with the system's own colours behind them for other pages.
+estimated, and on hover what they mean: the schema knows. In another language than English a head is
+words of that language, with the column's name below. Colours are variables of JupyterLab's theme,
+light or dark, with the system's own colours behind them for other pages.
 """
 
 from __future__ import annotations
@@ -13,16 +14,17 @@ import shutil
 import unicodedata
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 
 import pandas as pd
 
+from tracer import explain
 from tracer.conditions import Where
-from tracer.recovery import ParquetContent
+from tracer.export.text import visible_text
+from tracer.recovery import IN_MEMORY, ParquetContent
 from tracer.schema import TABLES, Column
 from tracer.trace import Trace
 from tracer.views.cells import bounded, cells, title
-from tracer.views.labels import plural
 
 _MOST_ROWS: Final = 200
 _WIDEST_TEXT: Final = 48
@@ -30,9 +32,7 @@ _WIDEST_HTML: Final = 160  # there a long cell takes several lines
 _LONG_CELL: Final = 40
 _LONGEST_TOOLTIP: Final = 600
 _NARROWEST_SCREEN: Final = 100
-_NO_ROWS: Final = "(no rows)"
 _COMPUTED: Final = "derived"  # from recorded values, by whoever made the frame
-_IN_MEMORY: Final = "memory"  # what a content without a file on disk calls its place
 
 _BOX: Final = "overflow:auto;max-height:75em"  # some thirty rows, then it scrolls
 _HEAD: Final = "position:sticky;top:0;background:var(--jp-layout-color0,Canvas)"
@@ -116,7 +116,7 @@ def excerpt(
 def _place(trace: Trace, table: str) -> str:
     """The file of a table; of a trace in memory the expression that gives it."""
     content = trace.store.contents.get(table)
-    if isinstance(content, ParquetContent) and content.file != _IN_MEMORY:
+    if isinstance(content, ParquetContent) and content.file != IN_MEMORY:
         return content.file
     return f'trace["{table}"]'
 
@@ -149,15 +149,18 @@ def _text(
     provenance: bool,
 ) -> str:
     if frame.empty:
-        return f"  {_NO_ROWS}"
-    heads = [title(name, _WIDEST_TEXT) for name in frame.columns]
-    rows = [heads, *cells(frame.head(most), _WIDEST_TEXT)]
+        return f"  {_say('no_rows')}"
+    heads = [[title(name, _WIDEST_TEXT) for name in frame.columns]]
+    if explain.language() != "en":
+        heads.append([bounded(visible_text(str(name)), _WIDEST_TEXT) for name in frame.columns])
+    rows = [*heads, *cells(frame.head(most), _WIDEST_TEXT)]
     widths = [max(map(_width, column)) for column in zip(*rows, strict=True)]
     fitting = _fitting(widths, width)
     is_right = [_is_number(frame, place) for place in range(fitting)]
     lines = [_line(row, widths, is_right) for row in rows]
-    if fitting < len(heads):
-        lines.append(f"  {fitting} of {plural(len(heads), 'column')}")
+    if fitting < len(widths):
+        columns = explain.count("column", len(widths))
+        lines.append(f"  {_say('of_columns', shown=fitting, columns=columns)}")
     if provenance:
         lines += _provenance_line(frame.iloc[:, :fitting])
     return "\n".join(
@@ -199,16 +202,20 @@ def _provenance_line(frame: pd.DataFrame) -> list[str]:
     kinds: dict[str, list[str]] = {}
     for name in frame.columns:
         kinds.setdefault(_provenance(frame, name), []).append(title(name, _WIDEST_TEXT))
+    comma, semicolon = _say("comma"), _say("semicolon")
     named = [
-        f"{kind}: {', '.join(kinds[kind])}" for kind in ("derived", "estimated") if kind in kinds
+        _say("of_kind", kind=_say(kind), names=comma.join(kinds[kind]))
+        for kind in ("derived", "estimated")
+        if kind in kinds
     ]
-    rest = "the others measured" if "measured" in kinds and named else "all measured"
-    return [f"  {'; '.join([*named, rest] if 'measured' in kinds else named)}"]
+    if "measured" in kinds:
+        named.append(_say("others_measured" if named else "all_measured"))
+    return [f"  {semicolon.join(named)}"]
 
 
 def _html(frame: pd.DataFrame, most: int, source: Path | str | None, total: int) -> str:
     if frame.empty:
-        return f"<p>{_NO_ROWS}</p>"
+        return f"<p>{_say('no_rows')}</p>"
     sides = ["right" if _is_number(frame, place) else "left" for place in range(frame.shape[1])]
     head = "".join(map(lambda name, side: _html_head(frame, name, side), frame.columns, sides))
     body = "".join(
@@ -224,10 +231,13 @@ def _html(frame: pd.DataFrame, most: int, source: Path | str | None, total: int)
 def _html_head(frame: pd.DataFrame, name: object, side: str) -> str:
     kind = _provenance(frame, name)
     style = _ESTIMATED if kind == "estimated" else _FAINT
+    told = _say(kind)
+    if explain.language() != "en":
+        told = f"{bounded(visible_text(str(name)), _WIDEST_TEXT)} · {told}"
     return (
         f'<th style="text-align:{side};{_HEAD}" title="{_tooltip(frame, name)}">'
         f"{html.escape(title(name, _WIDEST_TEXT))}"
-        f'<br><small style="{style}">{kind}</small></th>'
+        f'<br><small style="{style}">{html.escape(told)}</small></th>'
     )
 
 
@@ -238,32 +248,41 @@ def _html_cell(text: str, side: str) -> str:
     return f'<td style="text-align:{side}{needs}">{html.escape(text)}</td>'
 
 
-def _column(frame: pd.DataFrame, name: object) -> Column | None:
+def _column(frame: pd.DataFrame, name: object) -> tuple[str, Column] | None:
     """What the schema says of a column; of a name in many tables, the table most like the frame."""
     shown = set(frame.columns)
     likely = sorted(TABLES.values(), key=lambda table: -len(shown & set(table.column_names)))
-    meant = [column for table in likely for column in table.columns if column.name == name]
-    return meant[0] if meant else None
+    found = ((table.name, one) for table in likely for one in table.columns if one.name == name)
+    return next(found, None)
 
 
 def _provenance(frame: pd.DataFrame, name: object) -> str:
-    column = _column(frame, name)
-    return _COMPUTED if column is None else column.provenance
+    found = _column(frame, name)
+    return _COMPUTED if found is None else found[1].provenance
 
 
 def _tooltip(frame: pd.DataFrame, name: object) -> str:
-    column = _column(frame, name)
-    if column is None:
-        return html.escape(bounded(f"{name}: computed for this table", _LONGEST_TOOLTIP))
-    unit = f", in {column.unit}" if column.unit else ""
-    return html.escape(f"{column.name}: {column.meaning} ({column.provenance}{unit})")
+    found = _column(frame, name)
+    if found is None:
+        return html.escape(bounded(_say("computed", name=name), _LONGEST_TOOLTIP))
+    table, column = found
+    meaning = column.meaning
+    if explain.language() != "en":
+        meaning = explain.column(table, column.name).text.removesuffix("。")
+    known = {"name": column.name, "meaning": meaning, "provenance": _say(column.provenance)}
+    phrase = "tooltip_with_unit" if column.unit else "tooltip"
+    return html.escape(_say(phrase, **known, unit=column.unit))
 
 
 def _left_out(shown: int, total: int, source: Path | str | None) -> list[str]:
     if shown == total:
         return []
-    where = "" if source is None else f", all in {source}"
-    return [f"{shown:,} of {total:,} rows{where}"]
+    phrase = "of_rows" if source is None else "of_rows_in"
+    return [_say(phrase, shown=f"{shown:,}", total=f"{total:,}", place=source)]
+
+
+def _say(phrase: str, **values: Any) -> str:
+    return explain.text(f"tables.{phrase}", **values)
 
 
 def _is_number(frame: pd.DataFrame, place: int) -> bool:

@@ -147,6 +147,7 @@ class Asking:
         with self._lock:
             state.runs.append(run)
             state.shown = len(state.runs) - 1
+            state.forget_pages()
             if answer.parent is not None:
                 parent = next(
                     (n for n, one in enumerate(state.runs) if one.answer is answer.parent), None

@@ -14,6 +14,7 @@ import pandas as pd
 
 from tracer.analysis.what_if import first_unknown, what_if
 from tracer.explain import label, text
+from tracer.keeping import LOGITS
 from tracer.views.labels import MISSING, bytes_label, count_label, duration_label, is_missing
 from tracer.views.tables import styled
 from tracer.widgets import runs
@@ -84,7 +85,9 @@ def what_if_line(run: Run, index: int, told: Details) -> str:
     if where is None:
         return told.html
     if any(len(bar["shares"]) < 3 for bar in told.bars):
-        return f"<p>{html.escape(text('explorer.no_logits'))}</p>"
+        is_freed = LOGITS in where[0].manifest.get("dropped", [])
+        why = "logits_freed" if is_freed else "no_logits"
+        return f"<p>{html.escape(text(f'explorer.{why}'))}</p>"
     named = [bar for bar in told.bars if bar["id"] >= 0]
     best = max(named, key=lambda bar: bar["shares"][2])
     line = text(

@@ -37,6 +37,7 @@ class TokenStrip(_Part):
     _esm = _HERE / "strip.js"
     _css = _HERE / "explorer.css"
     tokens: Any = traitlets.List().tag(sync=True)
+    before = traitlets.Unicode().tag(sync=True)
     picked = traitlets.Int(-1).tag(sync=True)
     label = traitlets.Unicode().tag(sync=True)
 

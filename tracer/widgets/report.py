@@ -22,6 +22,7 @@ from tracer.views import charts
 from tracer.views.tables import styled
 
 if TYPE_CHECKING:
+    from tracer.lab import Answer
     from tracer.trace import Trace
     from tracer.views.figure import Chart
     from tracer.widgets.runs import Mark, Run
@@ -147,7 +148,7 @@ def history_page(runs: Iterable[Run]) -> str:
             "asked": next(
                 (one.text for one in reversed(run.answer.messages) if one.role == "user"), ""
             ),
-            "answer": run.answer.text or run.answer.error,
+            "answer": _whole(run.answer) or run.answer.error,
             "ended": run.answer.ended,
             "settings": _given(run),
             "tokens": len(run.answer.ids),
@@ -166,7 +167,8 @@ def static_copy(run: Run | None) -> str:
     """
     if run is None:
         return f"<p>{html.escape(text('explorer.kept_nothing'))}</p>"
-    shown = "".join(_kept_token(mark) for mark in run.marks[:_LONGEST_KEPT])
+    shown = html.escape(run.answer.answer_begins)
+    shown += "".join(_kept_token(mark) for mark in run.marks[:_LONGEST_KEPT])
     facts = " · ".join(
         f"{html.escape(text('explorer.' + name))} {html.escape(value)}"
         for name, value in run.facts.items()
@@ -199,6 +201,11 @@ def _kept_token(mark: Mark) -> str:
         f'<span style="background-color:rgba(213, 94, 0, {doubt:.2f})" title="{chance}">'
         f"{html.escape(mark.text)}</span>"
     )
+
+
+def _whole(answer: Answer) -> str:
+    """What the answer reads as, with the beginning that it was given."""
+    return answer.answer_begins + answer.text if answer.text else ""
 
 
 def _given(run: Run) -> str:

@@ -65,7 +65,8 @@ class Run:
         answer = self.answer
         asked = next((one.text for one in reversed(answer.messages) if one.role == "user"), "")
         branch = "" if answer.parent is None else f" ← #{answer.parent.number}"
-        return f"#{answer.number}{branch} · {_short(asked)} → {_short(answer.text)}"
+        said = _short(answer.answer_begins + answer.text)
+        return f"#{answer.number}{branch} · {_short(asked)} → {said}"
 
 
 def told(answer: Answer) -> Run:

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any, Final
 from tracer.explain import text
 from tracer.widgets.job import Latest
 from tracer.widgets.state import State
+from tracer.widgets.tabs import DRAWN
 from tracer.widgets.view import view
 
 if TYPE_CHECKING:
@@ -23,8 +24,6 @@ if TYPE_CHECKING:
 
 _PAINT_SECONDS: Final = 0.05
 """A page is painted at most so often while tokens come: 20 times a second."""
-PAGES: Final = ("tokens", "prompt", "settings", "timing", "memory", "history", "log")
-"""Tabs that are drawn when they are opened."""
 
 
 class Screen:
@@ -67,6 +66,7 @@ class Screen:
             return
         with self._lock:
             self.panel.set_runs([one.name for one in state.runs], state.shown, state.pair)
+            named["answer"].before = run.answer.answer_begins
             for strip, marks in (("prompt", run.prompt), ("answer", run.marks)):
                 named[strip].picked = -1
                 named[strip].tokens = [mark.told() for mark in marks]
@@ -120,7 +120,7 @@ class Screen:
 
     def _draw(self) -> None:
         """Draw the open tab's page in a thread, unless it was drawn before."""
-        if self._tab in PAGES:
+        if self._tab in DRAWN:
             self.drawing.ask(functools.partial(self._draw_page, self._tab))
 
     def _draw_page(self, name: str) -> None:
@@ -143,6 +143,7 @@ class Screen:
     def begin_stream(self) -> None:
         """Empty strip and details for the tokens that will come."""
         self._strip_length = 0
+        self.panel.named["answer"].before = self.state.answer_begins
         self.panel.named["answer"].clear()
         self.show_picked()
 

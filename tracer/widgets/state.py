@@ -29,6 +29,7 @@ NUMBERS: Final[dict[str, tuple[type, float, float]]] = {
     "seed": (int, 0, 2**63 - 1),
 }
 """Settings that are typed: kind, smallest, largest."""
+_KEPT_PAGES: Final = 8  # answers whose drawn pages, with their pictures, are kept
 CHOICES: Final = {"do_sample": ("", "no", "yes"), "use_cache": ("", "yes", "no")}
 """Settings that are chosen; empty is the model's own."""
 
@@ -101,6 +102,12 @@ class State:
     def run(self) -> Run | None:
         """The answer that is looked at."""
         return None if self.shown is None else self.runs[self.shown]
+
+    def forget_pages(self) -> None:
+        """Let go of drawn pages of older answers; they are drawn again when they are looked at."""
+        oldest = len(self.runs) - _KEPT_PAGES
+        for key in [key for key in list(self.pages) if key[0] < oldest]:
+            del self.pages[key]
 
     @property
     def is_busy(self) -> bool:

@@ -34,6 +34,8 @@ function render({ model, el }) {
   row.setAttribute("aria-label", model.get("label"));
   el.append(row);
 
+  // What the answer was given to begin with: no token of its own, so nothing to pick.
+  const begin = () => { row.dataset.before = model.get("before"); };
   const append = (tokens) => {
     const start = row.childElementCount;
     row.append(...tokens.map((token, number) => chip(token, start + number)));
@@ -85,11 +87,14 @@ function render({ model, el }) {
 
   row.addEventListener("click", clicked);
   row.addEventListener("keydown", pressed);
+  model.on("change:before", begin);
   model.on("change:tokens", fill);
   model.on("change:picked", picked);
   model.on("msg:custom", told);
+  begin();
   fill();
   return () => {
+    model.off("change:before", begin);
     model.off("change:tokens", fill);
     model.off("change:picked", picked);
     model.off("msg:custom", told);

@@ -18,7 +18,8 @@ from tracer.views.figure import (
     sizes,
     whole_numbers,
 )
-from tracer.views.labels import bytes_label, plural
+from tracer.views.labels import bytes_label
+from tracer.views.words import listed, many, say, then
 
 _MOST_STEPS: Final = 400
 _MOST_NAMES: Final = 24
@@ -34,10 +35,10 @@ def cache_by_layer(cache_layers: pd.DataFrame) -> Chart:
         A line of fields a layer, the darker the more bytes; parts (self, cross) below each other.
         Of more than 400 steps neighbours share a field, which shows the largest.
     """
-    what = "Bytes of each layer's cache after each step"
+    what = say("cache_by_layer.what")
     known = cache_layers.dropna(subset=["step", "layer", "size_bytes"])
     if known.empty:
-        return empty_chart(what, "a generate call with a cache")
+        return empty_chart(what, say("figure.needs_cache"))
     known = known.assign(part=known["part"].fillna("self"))
     field = known.pivot_table(
         index=["part", "layer"], columns="step", values="size_bytes", aggfunc="sum"
@@ -56,10 +57,8 @@ def cache_by_layer(cache_layers: pd.DataFrame) -> Chart:
     )  # fmt: skip
     _layer_names(axes, list(field.index))
     quiet(axes)
-    axes.set_xlabel(
-        "step (0 is prefill)" + (f", {width} folded into one" if width > 1 else ""),
-        fontsize=9, color=INK,
-    )  # fmt: skip
+    step = "from_prefill_folded" if width > 1 else "from_prefill"
+    axes.set_xlabel(say(f"axis.{step}", width=width), fontsize=9, color=INK)
     whole_numbers(axes.xaxis)
     bar = chart.colorbar(shown, ax=axes, pad=0.01, fraction=0.03)
     sizes(bar.ax.yaxis, ticks=5)
@@ -81,22 +80,24 @@ def _layer_names(axes: Axes, index: list[tuple[str, int]]) -> None:
     places = range(0, len(index), every)
     texts = [str(layer) if is_one else f"{part} {layer}" for part, layer in index]
     names(axes.yaxis, places, [texts[place] for place in places])
-    axes.set_ylabel("layer", fontsize=9, color=INK)
+    axes.set_ylabel(say("axis.layer"), fontsize=9, color=INK)
 
 
 def _finding(known: pd.DataFrame, field: pd.DataFrame) -> str:
     last = field.iloc[:, -1].astype(float)
     steps = field.shape[1]
-    finding = f"{bytes_label(last.sum())} in {plural(len(field), 'layer')} after step "
-    finding += f"{known['step'].max():,}"
+    total, layers = bytes_label(last.sum()), many("layer", len(field))
+    step = f"{known['step'].max():,}"
+    finding = say("cache_by_layer.finding", size=total, layers=layers, step=step)
     if steps > 1:
         # Still over the last quarter: a window that is full, or an encoder's keys and values.
         before = field.iloc[:, -1 - max(1, steps // 4)].astype(float)
-        finding += _growth(known, last, (last - before) > 0, steps)
+        finding = then(finding, _growth(known, last, (last - before) > 0, steps))
+    size = bytes_label(last.max())
     if last.nunique() == 1:
-        return f"{finding}; {bytes_label(last.iloc[0])} each"
+        return then(finding, say("cache_by_layer.each", size=size))
     part, layer = last.idxmax()
-    return f"{finding}; largest {bytes_label(last.max())} in layer {layer} ({part})"
+    return then(finding, say("cache_by_layer.largest", size=size, layer=layer, part=part))
 
 
 def _growth(
@@ -104,13 +105,15 @@ def _growth(
 ) -> str:
     if is_growing.all():
         first = known.loc[known["step"] == known["step"].min(), "size_bytes"].sum()
-        return f"; all grow, by {bytes_label((last.sum() - first) / (steps - 1))} a step"
+        each = bytes_label((last.sum() - first) / (steps - 1))
+        return say("cache_by_layer.all_grow", size=each)
     if not is_growing.any():
-        return "; none grows any more"
+        return say("cache_by_layer.none_grow")
     kinds = known.drop_duplicates(["part", "layer"]).set_index(["part", "layer"])["class_name"]
     still = kinds[~is_growing.reindex(kinds.index)]
     moving = kinds[is_growing.reindex(kinds.index)]
     # What tells them apart: the class of the layer's cache, or the part.
     apart = set(still).isdisjoint(moving)
     words = sorted(set(still if apart else still.index.get_level_values("part")))
-    return f"; {len(still)} of them ({', '.join(map(str, words))}) stopped growing"
+    which = listed(*map(str, words))
+    return say("cache_by_layer.some_stopped", number=len(still), which=which)

@@ -26,7 +26,8 @@ from tracer.views.figure import (
     whole_numbers,
 )
 from tracer.views.fonts import drawable
-from tracer.views.labels import plural, share_label
+from tracer.views.labels import share_label
+from tracer.views.words import listed, many, say, then
 
 _MOST_NAMED: Final = 40
 _MOST_DOTS: Final = 200
@@ -48,17 +49,18 @@ def answer_certainty(answer: pd.DataFrame, row: int | None = None) -> Chart:
         Three panels below each other, with the tokens' texts where there are at most 40; many are
         folded: a band from lowest to highest of neighbours, and their median.
     """
-    what = "Probability, entropy and margin along the answer"
+    what = say("answer_certainty.what")
     row = int(answer["row"].min()) if row is None and len(answer) else row
     tokens = answer[answer["row"] == row].dropna(subset=["probability"])
     if tokens.empty:
-        return empty_chart(what, "chosen tokens with probabilities")
+        return empty_chart(what, say("figure.needs_choices"))
     tokens = tokens.sort_values("step").reset_index(drop=True)
     chart = Chart(9, 4.6)
     panels = chart.subplots(3, 1, sharex=True)
     for axes, name in zip(panels, ("probability", "entropy", "margin"), strict=True):
         _series(axes, tokens[name].to_numpy(dtype=float))
-        axes.set_ylabel(name + ("\n(nats)" if name == "entropy" else ""), fontsize=9, color=INK)
+        label = "entropy_nats" if name == "entropy" else name
+        axes.set_ylabel(say(f"axis.{label}"), fontsize=9, color=INK)
     for axes in (panels[0], panels[2]):
         axes.set_ylim(-0.03, 1.05)
         axes.set_yticks([0, 0.5, 1], ["0", "50 %", "100 %"])
@@ -73,7 +75,7 @@ def answer_certainty(answer: pd.DataFrame, row: int | None = None) -> Chart:
         )  # fmt: skip
     else:
         whole_numbers(panels[2].xaxis)
-        panels[2].set_xlabel("token of the answer", fontsize=9, color=INK)
+        panels[2].set_xlabel(say("axis.answer_token"), fontsize=9, color=INK)
     chart.tell(what, _finding(tokens))
     return chart
 
@@ -101,15 +103,20 @@ def _finding(tokens: pd.DataFrame) -> str:
     close = int((tokens["margin"] < _THREAD).sum())
     least = tokens.loc[tokens["probability"].idxmin()]
     folding = -(-len(tokens) // _MOST_DOTS)
-    rest = f"; {folding} tokens folded into one" if folding > 1 else ""
-    count = plural(len(tokens), "token")
+    rest = say("answer_certainty.folded", width=folding) if folding > 1 else ""
+    count = many("token", len(tokens))
     if least["probability"] > _SURE:
-        return f"{count}, each of them more than {share_label(_SURE, 1)} sure{rest}"
-    return (
-        f"{count}, {_percent(float(tokens['probability'].mean()))} sure on average, {close:,} with "
-        f"the second best closer than {share_label(_THREAD, 1)}; least sure of "
-        f"{drawable(_token(least))} ({_percent(float(least['probability']))}){rest}"
+        return then(say("answer_certainty.sure", tokens=count, share=share_label(_SURE, 1)), rest)
+    finding = say(
+        "answer_certainty.finding",
+        tokens=count,
+        mean=_percent(float(tokens["probability"].mean())),
+        close=f"{close:,}",
+        thread=share_label(_THREAD, 1),
+        token=drawable(_token(least)),
+        least=_percent(float(least["probability"])),
     )
+    return then(finding, rest)
 
 
 def top_candidates(candidates: pd.DataFrame) -> Chart:
@@ -123,9 +130,9 @@ def top_candidates(candidates: pd.DataFrame) -> Chart:
     Returns:
         Two bars a token, before and after, the chosen one marked, and the share of all others.
     """
-    what = "The likeliest tokens of a step, before and after the logits processors"
+    what = say("top_candidates.what")
     if candidates.empty:
-        return empty_chart(what, "candidates, which a recording with top_k above 0 has")
+        return empty_chart(what, say("top_candidates.needs"))
     is_rest = candidates["token_rank"].isna()
     shown = pd.concat([candidates[~is_rest].head(_MOST_CANDIDATES), candidates[is_rest]])
     chart = Chart(9, 0.9 + 0.3 * len(shown))
@@ -149,8 +156,10 @@ def top_candidates(candidates: pd.DataFrame) -> Chart:
     axes.xaxis.set_major_formatter(lambda value, _: f"{100 * value:.3g} %")
     quiet(axes)
     axes.grid(True, axis="x", color=FAINT, linewidth=0.6)
+    words = {"raw": SKY, "chosen_from": BLUE}
     legend(
-        axes, [Patch(color=SKY, label="out of the model"), Patch(color=BLUE, label="chosen from")]
+        axes,
+        [Patch(color=shade, label=say(f"top_candidates.{word}")) for word, shade in words.items()],
     )
     chart.tell(what, _candidate_finding(shown, candidates))
     return chart
@@ -168,7 +177,7 @@ def _percent(share: float) -> str:
 
 def _candidate(one: pd.Series[Any]) -> str:
     if pd.isna(one["token_rank"]):
-        return "all others"
+        return say("top_candidates.rest")
     return f"{'▶ ' if one['is_chosen'] else ''}{_token(one)}"
 
 
@@ -177,14 +186,14 @@ def _candidate_finding(shown: pd.DataFrame, candidates: pd.DataFrame) -> str:
     chosen = shown[shown["is_chosen"]]
     best = shown.iloc[0]
     if chosen.empty:
-        finding = f"step {step}: the chosen token is none of these"
+        finding = say("top_candidates.not_there", step=step)
     else:
         one = chosen.iloc[0]
         change = _change(float(one["raw_probability"]), float(one["probability"]))
-        finding = f"step {step} chose {drawable(_token(one))} ({change})"
+        token = drawable(_token(one))
+        finding = say("top_candidates.chose", step=step, token=token, change=change)
         if one["token_rank"] != best["token_rank"]:
-            finding += (
-                f", rank {int(one['token_rank'])}; the likeliest was {drawable(_token(best))}"
-            )
+            known = {"rank": int(one["token_rank"]), "token": drawable(_token(best))}
+            finding = listed(finding, say("top_candidates.likeliest", **known))
     moved = (candidates["probability"] - candidates["raw_probability"]).abs().sum() / 2
-    return f"{finding}; the processors moved {_percent(float(moved))} of the probability"
+    return then(finding, say("top_candidates.moved", share=_percent(float(moved))))

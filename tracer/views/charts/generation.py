@@ -28,21 +28,22 @@ from tracer.views.figure import (
     whole_numbers,
 )
 from tracer.views.fonts import drawable
-from tracer.views.labels import bytes_label, duration_label, plural, share_label
+from tracer.views.labels import bytes_label, duration_label, share_label
+from tracer.views.words import listed, many, say, then
 
 _TOKENS_A_LINE: Final = 24
 _MOST_LINES: Final = 4
 _LONGEST_TOKEN: Final = 14
 _MOST_BARS: Final = 60
 _CHOICE: Final[dict[str, Any]] = {"edgecolor": "white", "linewidth": 0}
-_FIRST_CHOICE: Final = _CHOICE | {"facecolor": BLUE, "label": "the model's first choice"}
-_ANOTHER: Final = _CHOICE | {"facecolor": ORANGE, "hatch": "///", "label": "another token"}
+_FIRST_CHOICE: Final = _CHOICE | {"facecolor": BLUE}
+_ANOTHER: Final = _CHOICE | {"facecolor": ORANGE, "hatch": "///"}
 _STEP_PARTS: Final = {
-    "prepare_ns": ("prepare", SKY, ""),
-    "forward_ns": ("forward", BLUE, ""),
-    "processors_ns": ("processors", ORANGE, ""),
-    "select_ns": ("select", YELLOW, ""),
-    "stop_ns": ("stop test", FAINT, "///"),
+    "prepare_ns": (SKY, ""),
+    "forward_ns": (BLUE, ""),
+    "processors_ns": (ORANGE, ""),
+    "select_ns": (YELLOW, ""),
+    "stop_ns": (FAINT, "///"),
 }
 
 
@@ -56,10 +57,10 @@ def token_probabilities(answer: pd.DataFrame) -> Chart:
     Returns:
         A bar a token with its entropy below; long answers go on in further lines, at most four.
     """
-    what = "Probability and entropy of each token of the answer"
+    what = say("token_probabilities.what")
     tokens = answer[answer["row"] == answer["row"].min()].dropna(subset=["probability"])
     if tokens.empty:
-        return empty_chart(what, "chosen tokens with probabilities")
+        return empty_chart(what, say("figure.needs_choices"))
     shown = tokens.head(_TOKENS_A_LINE * _MOST_LINES)
     lines = -(-len(shown) // _TOKENS_A_LINE)
     chart = Chart(9, 0.5 + 2.6 * lines)
@@ -71,15 +72,21 @@ def token_probabilities(answer: pd.DataFrame) -> Chart:
         if lines == 1:
             _percentages(grid[0, 0], part["probability"])
         grid[2 * line + 1, 0].set_ylim(0, max(shown["entropy"].max(), 0.1) * 1.1)
-    legend(grid[0, 0], [Patch(**_FIRST_CHOICE), Patch(**_ANOTHER)])
+    looks = {"first_choice": _FIRST_CHOICE, "another": _ANOTHER}
+    words = {name: say(f"token_probabilities.{name}") for name in looks}
+    legend(grid[0, 0], [Patch(**look, label=words[name]) for name, look in looks.items()])
     least = tokens.loc[tokens["probability"].idxmin()]
     firsts = int((tokens["raw_rank"] == 0).sum())
-    rest = "" if len(shown) == len(tokens) else f"; the first {len(shown):,} are drawn"
-    chart.tell(
-        what,
-        f"{plural(len(tokens), 'token')}, {firsts:,} of them the model's first choice; least "
-        f"sure of {drawable(_token(least))} ({share_label(least['probability'], 1)}){rest}",
+    finding = say(
+        "token_probabilities.finding",
+        tokens=many("token", len(tokens)),
+        firsts=f"{firsts:,}",
+        token=drawable(_token(least)),
+        share=share_label(least["probability"], 1),
     )
+    is_whole = len(shown) == len(tokens)
+    drawn = "" if is_whole else say("token_probabilities.drawn", number=f"{len(shown):,}")
+    chart.tell(what, then(finding, drawn))
     return chart
 
 
@@ -91,9 +98,9 @@ def _line_of_tokens(above: Axes, below: Axes, tokens: pd.DataFrame, room: int) -
         above.bar(places[mask], chances[mask], **style)
     above.set_ylim(0, 1.12)
     above.set_yticks([0, 0.5, 1], ["0", "50 %", "100 %"])
-    above.set_ylabel("probability", fontsize=9, color=INK)
+    above.set_ylabel(say("axis.probability"), fontsize=9, color=INK)
     below.bar(places, tokens["entropy"].to_numpy(dtype=float), color=SKY)
-    below.set_ylabel("entropy\n(nats)", fontsize=9, color=INK)
+    below.set_ylabel(say("axis.entropy_nats"), fontsize=9, color=INK)
     for axes in (above, below):
         quiet(axes)
         axes.set_xlim(-0.6, room - 0.4)
@@ -138,16 +145,17 @@ def step_times(steps: pd.DataFrame) -> Chart:
         Prefill as one bar above, decode steps as bars below; many of them in bins, each the mean
         of its steps.
     """
-    what = "Time of prefill and of each decode step, by what it was spent on"
+    what = say("step_times.what")
     parts = steps.sort_values("step").fillna(dict.fromkeys(_STEP_PARTS, 0))
     is_first = parts["kind"].isin(["prefill", "chunk"]).fillna(False)
     prefill, decode = parts[is_first], parts[~is_first]
     if parts.empty:
-        return empty_chart(what, "a generate call with steps")
+        return empty_chart(what, say("figure.needs_generate"))
     chart = Chart(9, 3.6)
     above, below = chart.subplots(2, 1, height_ratios=[1, 4])
     _stack(above, [0], prefill[list(_STEP_PARTS)].sum().to_frame().T, 0.6, sideways=True)
-    names(above.yaxis, [0], [f"prefill, {plural(int(prefill['input_tokens'].sum()), 'token')}"])
+    fed = many("token", prefill["input_tokens"].sum())
+    names(above.yaxis, [0], [say("step_times.prefill", tokens=fed)])
     durations(above.xaxis)
     quiet(above)
     legend(above)
@@ -155,19 +163,20 @@ def step_times(steps: pd.DataFrame) -> Chart:
     bins = np.arange(len(decode)) // width
     means = decode.groupby(bins)[["step", *_STEP_PARTS]].mean()
     _stack(below, means["step"].tolist(), means, 0.8 * width, sideways=False)
-    label = "decode step" if width == 1 else f"decode step, means of {width}"
-    below.set_xlabel(label, fontsize=9, color=INK)
+    label = "decode_step" if width == 1 else "decode_step_means"
+    below.set_xlabel(say(f"axis.{label}", width=width), fontsize=9, color=INK)
     whole_numbers(below.xaxis)
     durations(below.yaxis)
     quiet(below)
     spent = parts[list(_STEP_PARTS)].sum()
-    chart.tell(
-        what,
-        f"prefill {duration_label(prefill[list(_STEP_PARTS)].to_numpy().sum())}, then "
-        f"{plural(len(decode), 'decode step')} of "
-        f"{duration_label(decode[list(_STEP_PARTS)].sum(axis=1).mean())} on average; "
-        f"{share_label(spent['forward_ns'], spent.sum())} of it in the forward",
+    finding = say(
+        "step_times.finding",
+        time=duration_label(prefill[list(_STEP_PARTS)].to_numpy().sum()),
+        steps=many("decode_step", len(decode)),
+        mean=duration_label(decode[list(_STEP_PARTS)].sum(axis=1).mean()),
+        share=share_label(spent["forward_ns"], spent.sum()),
     )
+    chart.tell(what, finding)
     return chart
 
 
@@ -175,7 +184,8 @@ def _stack(
     axes: Axes, places: list[float], parts: pd.DataFrame, width: float, *, sideways: bool
 ) -> None:
     base = np.zeros(len(places))
-    for name, (label, colour, hatch) in _STEP_PARTS.items():
+    for name, (colour, hatch) in _STEP_PARTS.items():
+        label = say(f"parts.{name}")
         length = parts[name].to_numpy(dtype=float)
         draw = axes.barh if sideways else axes.bar
         offset: dict[str, Any] = {"left" if sideways else "bottom": base}
@@ -192,9 +202,9 @@ def cache_growth(cache_layers: pd.DataFrame) -> Chart:
     Returns:
         Bytes after each step, layers of one class and part stacked as one band.
     """
-    what = "Bytes of the KV cache after each step"
+    what = say("cache_growth.what")
     if cache_layers.empty:
-        return empty_chart(what, "a generate call with a cache")
+        return empty_chart(what, say("figure.needs_cache"))
     layers = cache_layers.assign(
         band=cache_layers["class_name"].fillna("?") + ", " + cache_layers["part"].fillna("?")
     )
@@ -202,6 +212,10 @@ def cache_growth(cache_layers: pd.DataFrame) -> Chart:
         index="step", columns="band", values="size_bytes", aggfunc="sum", fill_value=0
     )
     counts = layers.groupby("band")["layer"].nunique()
+    told = {
+        name: say("cache_growth.band", layers=many("layer", counts[name]), name=name)
+        for name in bands
+    }
     heights = bands.to_numpy(dtype=float).T
     chart = Chart(9, 2.6)
     axes = chart.subplots()
@@ -209,20 +223,22 @@ def cache_growth(cache_layers: pd.DataFrame) -> Chart:
     edges = np.append(bands.index.to_numpy(dtype=float), float(bands.index.max()) + 1) - 0.5
     axes.stackplot(
         edges, np.column_stack([heights, heights[:, -1]]), step="post",
-        colors=COLOURS, labels=[f"{plural(counts[name], 'layer')} {name}" for name in bands],
+        colors=COLOURS, labels=[told[name] for name in bands],
     )  # fmt: skip
     axes.set_xlim(edges[0], edges[-1])
-    axes.set_xlabel("step (0 is prefill)", fontsize=9, color=INK)
+    axes.set_xlabel(say("axis.from_prefill"), fontsize=9, color=INK)
     quiet(axes)
     whole_numbers(axes.xaxis)
     sizes(axes.yaxis)
     legend(axes)
     total = heights.sum(axis=0)
     steps = len(total) - 1
-    each = f", {bytes_label((total[-1] - total[0]) / steps)} a step" if steps else ""
-    chart.tell(
-        what,
-        f"{bytes_label(total[0])} after prefill, {bytes_label(total[-1])} after "
-        f"{plural(steps, 'more step')}{each}",
+    finding = say(
+        "cache_growth.finding",
+        first=bytes_label(total[0]),
+        last=bytes_label(total[-1]),
+        steps=many("more_step", steps),
     )
+    growth = bytes_label((total[-1] - total[0]) / steps) if steps else ""
+    chart.tell(what, listed(finding, say("cache_growth.each", size=growth) if steps else ""))
     return chart

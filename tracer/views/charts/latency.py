@@ -28,7 +28,8 @@ from tracer.views.figure import (
     whole_numbers,
 )
 from tracer.views.fonts import drawable, families
-from tracer.views.labels import duration_label, plural
+from tracer.views.labels import duration_label
+from tracer.views.words import many, say, then
 
 _MOST_DOTS: Final = 150
 _FAR: Final = 3  # slower than so many middle gaps, a token is named
@@ -48,10 +49,10 @@ def token_latency(times: pd.DataFrame) -> Chart:
         each further token with their median. Many are folded: a band from the fastest to the
         slowest of neighbours, and the median as a line.
     """
-    what = "Time to the first token and before each further one"
+    what = say("token_latency.what")
     times = times.dropna(subset=["gap_ns"])
     if times.empty:
-        return empty_chart(what, "a generate call with steps and chosen tokens")
+        return empty_chart(what, say("token_latency.needs"))
     later = times.iloc[1:]
     chart = Chart(9, 3.4 if len(later) else 1.3)
     ratios = [1, 4] if len(later) else [1]
@@ -67,12 +68,13 @@ def _wait(axes: Axes, times: pd.DataFrame) -> None:
     first, last = float(times["at_ns"].iloc[0]), float(times["at_ns"].iloc[-1])
     axes.barh([0], [first], 0.6, color=ORANGE)
     axes.barh([0], [last - first], 0.6, left=first, color=SKY)
-    names(axes.yaxis, [0], ["the call"])
+    names(axes.yaxis, [0], [say("token_latency.call")])
     axes.set_xlim(0, last * 1.01)
     quiet(axes)
     durations(axes.xaxis, ticks=8)
-    further = plural(len(times) - 1, "further step")
-    handles = [Patch(color=ORANGE, label="to the first token"), Patch(color=SKY, label=further)]
+    further = many("further_step", len(times) - 1)
+    first_words = say("token_latency.to_first")
+    handles = [Patch(color=ORANGE, label=first_words), Patch(color=SKY, label=further)]
     legend(axes, handles[: 2 if len(times) > 1 else 1])
 
 
@@ -81,24 +83,25 @@ def _gaps(axes: Axes, later: pd.DataFrame) -> None:
     middle = float(np.median(gap))
     bins = folded(step, gap, _MOST_DOTS)
     axes.axhline(middle, color=INK, linewidth=1, linestyle="--", zorder=1)
-    handles: list[Artist] = [Line2D([], [], color=INK, linewidth=1, linestyle="--", label="median")]
+    median = say("token_latency.median")
+    handles: list[Artist] = [Line2D([], [], color=INK, linewidth=1, linestyle="--", label=median)]
     if bins.width == 1:
         axes.vlines(step, 0, gap, color=SKY, linewidth=1.2)
         axes.plot(step, gap, ".", color=BLUE, markersize=5)
-        axes.set_xlabel("step", fontsize=9, color=INK)
+        axes.set_xlabel(say("axis.step"), fontsize=9, color=INK)
     else:
         axes.fill_between(bins.places, bins.low, bins.high, color=SKY, linewidth=0)
         axes.plot(bins.places, bins.middle, color=BLUE, linewidth=1.2)
-        axes.set_xlabel(f"step, {bins.width} folded into one", fontsize=9, color=INK)
+        axes.set_xlabel(say("axis.step_folded", width=bins.width), fontsize=9, color=INK)
         handles += [
-            Line2D([], [], color=BLUE, label="middle of neighbours"),
-            Patch(color=SKY, label="fastest to slowest"),
+            Line2D([], [], color=BLUE, label=say("token_latency.middle")),
+            Patch(color=SKY, label=say("token_latency.spread")),
         ]
     # A jolt would flatten all the rest; it stands at the edge with its number.
     top = max(float(np.quantile(gap, 0.98)) * 1.25, middle * 2)
     axes.set_ylim(0, min(top, float(gap.max()) * 1.2))
     _name_jolts(axes, later, middle)
-    axes.set_ylabel("since the token before", fontsize=9, color=INK)
+    axes.set_ylabel(say("axis.token_before"), fontsize=9, color=INK)
     axes.set_xlim(step[0] - 0.6, step[-1] + 0.6)
     quiet(axes)
     durations(axes.yaxis, ticks=5)
@@ -123,23 +126,27 @@ def _name_jolts(axes: Axes, later: pd.DataFrame, middle: float) -> None:
 
 
 def _finding(times: pd.DataFrame, later: pd.DataFrame) -> str:
-    first = f"first token after {duration_label(times['at_ns'].iloc[0])}"
+    first = duration_label(times["at_ns"].iloc[0])
     if later.empty:
-        return f"{first}, and no other"
+        return say("token_latency.only", time=first)
     gaps = later["gap_ns"].to_numpy(dtype=float)
     # Beam search follows no choices: there only its steps can be counted.
     is_counted = bool(later["tokens"].notna().all())
     count = float(later["tokens"].sum()) if is_counted else len(later)
     speed = count / gaps.sum() * 1e9
-    rate = f"{speed:,.0f}" if speed >= 100 else f"{speed:.3g}"
-    rate += f" {'tokens' if is_counted else 'steps'} a second"
+    what = "tokens_a_second" if is_counted else "steps_a_second"
+    rate = say(f"token_latency.{what}", speed=f"{speed:,.0f}" if speed >= 100 else f"{speed:.3g}")
     slowest = later.loc[later["gap_ns"].idxmax()]
-    finding = (
-        f"{first}, then {duration_label(np.median(gaps))} a step (median), {rate}; "
-        f"slowest {duration_label(slowest['gap_ns'])} at step {slowest['step']:,}"
+    finding = say(
+        "token_latency.finding",
+        time=first,
+        gap=duration_label(np.median(gaps)),
+        rate=rate,
+        slowest=duration_label(slowest["gap_ns"]),
+        step=f"{slowest['step']:,}",
     )
     third = len(gaps) // 3
     if third >= 10:
         growth = np.median(gaps[-third:]) / np.median(gaps[:third])
-        finding += f"; the last third took {growth:.2f} × the first"
+        finding = then(finding, say("token_latency.growth", growth=f"{growth:.2f}"))
     return finding

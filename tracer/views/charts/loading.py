@@ -25,12 +25,14 @@ from tracer.views.figure import (
     quiet,
     sizes,
 )
-from tracer.views.fonts import drawable
-from tracer.views.labels import bytes_label, duration_label, plural, share_label
+from tracer.views.fonts import FIRST_IDEOGRAPH, drawable
+from tracer.views.labels import bytes_label, duration_label, share_label
+from tracer.views.words import listed, many, say, stage_name, then
 
 _MOST_LANES: Final = 12
-_SHORTEST_NAME: Final = 4  # characters; a stage with room for fewer has none
-_GROUPS: Final = {"loading": BLUE, "inputs": SKY, "generating": ORANGE, "the lab itself": FAINT}
+_SHORTEST_NAME: Final = 4  # characters; a name cut shorter says nothing
+_MOST_BARS: Final = 400  # reads in a lane; more are folded into shares of time
+_GROUPS: Final = {"loading": BLUE, "inputs": SKY, "generating": ORANGE, "lab": FAINT}
 
 
 def load_waterfall(tensor_loads: pd.DataFrame, stages: pd.DataFrame | None = None) -> Chart:
@@ -42,10 +44,11 @@ def load_waterfall(tensor_loads: pd.DataFrame, stages: pd.DataFrame | None = Non
             loading thread was doing, as a lane of its own over the whole load.
 
     Returns:
-        A lane a worker, with reads and casts (bars closer than a pixel run together), and below
-        the bytes read so far. Of many workers the busiest have lanes.
+        A lane a worker, with reads and casts, and below the bytes read so far. Of more than 400
+        reads in a lane neighbours are folded: its height is the share of time that they took. Of
+        many workers the busiest have lanes.
     """
-    what = "Reads of the checkpoint's tensors over time, by worker"
+    what = say("load_waterfall.what")
     # Of a tensor that came whole only the cast is seen.
     loads = tensor_loads.dropna(subset=["start_ns"]).fillna({"worker": "?"})
     loads = loads[loads["read_ns"].notna() | loads["cast_ns"].notna()]
@@ -65,34 +68,47 @@ def load_waterfall(tensor_loads: pd.DataFrame, stages: pd.DataFrame | None = Non
     end = done.max()
     if stages is not None and has_stages:
         end = max(end, _stage_lane(lanes, -1, stages, origin))
+    is_folded = False
     for lane, worker in enumerate(workers):
         here = loads["worker"].eq(worker).to_numpy(dtype=bool)
+        if here.sum() > _MOST_BARS:
+            is_folded = True
+            _shares(lanes, lane, begin[here], read[here], done[here], end)
+            continue
         parts = [(begin[here], read[here], BLUE), (read[here], done[here], ORANGE)]
         # None is drawn too short to be seen, so what takes longer in all comes last, on top.
         for starts, ends, colour in sorted(parts, key=lambda part: (part[1] - part[0]).sum()):
             _bars(lanes, lane, starts, ends, end, colour)
     quiet(lanes)
-    legend(lanes, [Patch(color=BLUE, label="read or map"), Patch(color=ORANGE, label="cast, copy")])
-    texts = ["stages", *workers] if has_stages else workers
+    shades = {"read": BLUE, "cast": ORANGE}
+    legend(
+        lanes, [Patch(color=shade, label=say(f"parts.{name}")) for name, shade in shades.items()]
+    )
+    texts = [say("parts.stages"), *workers] if has_stages else workers
     names(lanes.yaxis, range(-has_stages, len(workers)), texts)
     lanes.set_ylim(len(workers) - 0.5, -0.5 - has_stages)
     _bytes_so_far(total, done, loads["size_bytes"].fillna(0).to_numpy(dtype=float))
     total.set_xlim(0, end * 1.01)
     if has_stages:
-        total.set_xlabel("since the load began", fontsize=9, color=INK)
-    rest = "" if len(busy) == len(workers) else f", the {len(workers)} busiest drawn"
-    chart.tell(
-        what,
-        f"{plural(len(loads), 'tensor')}, {bytes_label(loads['size_bytes'].sum())} in "
-        f"{duration_label(done.max() - begin.min())} by {plural(len(busy), 'worker')}{rest}"
-        f"{_slowest(loads, done - begin)}",
+        total.set_xlabel(say("axis.since_load"), fontsize=9, color=INK)
+    finding = say(
+        "load_waterfall.finding",
+        tensors=many("tensor", len(loads)),
+        size=bytes_label(loads["size_bytes"].sum()),
+        time=duration_label(done.max() - begin.min()),
+        workers=many("worker", len(busy)),
     )
+    is_whole = len(busy) == len(workers)
+    drawn = "" if is_whole else say("load_waterfall.drawn", number=len(workers))
+    folded = say("load_waterfall.folded") if is_folded else ""
+    chart.tell(what, then(listed(finding, drawn), _slowest(loads, done - begin), folded))
     return chart
 
 
 def _slowest(loads: pd.DataFrame, times: Any) -> str:
     place = int(times.argmax())
-    return f"; slowest {cut(loads['key'].iloc[place], 40)}, {duration_label(times[place])}"
+    key, time = cut(loads["key"].iloc[place], 40), duration_label(times[place])
+    return say("load_waterfall.slowest", key=key, time=time)
 
 
 def stage_runs(stages: pd.DataFrame, origin: int) -> list[tuple[str, float, float]]:
@@ -115,11 +131,17 @@ def _stage_lane(axes: Axes, lane: int, stages: pd.DataFrame, origin: int) -> flo
     for number, (stage, start, end) in enumerate(runs):
         shade = FAINT if number % 2 else SKY
         axes.broken_barh([(start, end - start)], (lane - 0.35, 0.7), facecolors=shade)
-        room = int((end - start) / last * 105)
-        if room >= _SHORTEST_NAME:
-            axes.text((start + end) / 2, lane, cut(drawable(stage), room), ha="center",
+        name = drawable(stage_name(stage, "figure.block"))
+        room = int((end - start) / last * 105) // _widest(name)
+        if room >= min(_SHORTEST_NAME, len(name)):
+            axes.text((start + end) / 2, lane, cut(name, room), ha="center",
                       va="center", fontsize=8, color=INK, clip_on=True)  # fmt: skip
     return last
+
+
+def _widest(text: str) -> int:
+    """Characters of Latin that one of a text takes the room of."""
+    return 2 if any(one >= FIRST_IDEOGRAPH for one in text) else 1
 
 
 def _bars(axes: Axes, lane: int, starts: Any, ends: Any, span: float, colour: str) -> None:
@@ -134,14 +156,38 @@ def _bars(axes: Axes, lane: int, starts: Any, ends: Any, span: float, colour: st
     axes.broken_barh(bars, (lane - 0.35, 0.7), facecolors=colour)
 
 
+def _shares(axes: Axes, lane: int, begin: Any, read: Any, done: Any, span: float) -> None:
+    """One lane's reads, casts above them, as shares of the time of each of many bins."""
+    edges = np.linspace(0, span, _MOST_BARS + 1)
+    level = np.full(_MOST_BARS, lane + 0.35)
+    for starts, ends, colour in ((begin, read, BLUE), (read, done, ORANGE)):
+        busy = np.diff(_busy_until(edges, starts, ends)) / np.diff(edges)
+        upper = np.maximum(level - 0.7 * busy, lane - 0.35)
+        axes.fill_between(
+            edges, np.append(level, level[-1]), np.append(upper, upper[-1]), step="post",
+            color=colour, linewidth=0,
+        )  # fmt: skip
+        level = upper
+
+
+def _busy_until(times: Any, starts: Any, ends: Any) -> Any:
+    """How much of intervals lay before each of some times, added up."""
+    total = 0.0
+    for edges, sign in ((starts, 1), (ends, -1)):
+        edges = np.sort(edges)
+        before = np.searchsorted(edges, times)
+        total = total + sign * (before * times - np.append(0, edges.cumsum())[before])
+    return total
+
+
 def _bytes_so_far(axes: Axes, done: Any, size: Any) -> None:
     order = np.argsort(done)
     times = np.append(0, done[order])
     so_far = np.append(0, size[order].cumsum())
     axes.fill_between(times, so_far, step="post", color=SKY)
     axes.step(times, so_far, where="post", color=BLUE, linewidth=1)
-    axes.set_ylabel("read or\nmapped", fontsize=9, color=INK)
-    axes.set_xlabel("since the first read", fontsize=9, color=INK)
+    axes.set_ylabel(say("axis.read_so_far"), fontsize=9, color=INK)
+    axes.set_xlabel(say("axis.since_read"), fontsize=9, color=INK)
     axes.set_ylim(bottom=0)
     quiet(axes)
     durations(axes.xaxis)
@@ -157,7 +203,7 @@ def stage_times(totals: pd.DataFrame) -> Chart:
     Returns:
         A bar a stage in the order given.
     """
-    what = "Time of each stage"
+    what = say("stage_times.what")
     known = totals.dropna(subset=["total_ns"])
     if known.empty:
         return empty_chart(what)
@@ -174,17 +220,20 @@ def stage_times(totals: pd.DataFrame) -> Chart:
     axes.bar_label(bars, texts, padding=4, fontsize=8, color=INK)
     axes.set_xlim(0, times.max() * 1.18)
     seen = dict.fromkeys(map(_group, stages))
-    legend(axes, [Patch(color=_GROUPS[group], label=group) for group in seen])
+    legend(axes, [Patch(color=_GROUPS[group], label=say(f"parts.{group}")) for group in seen])
     quiet(axes)
-    names(axes.yaxis, range(len(known)), stages)
+    names(axes.yaxis, range(len(known)), [stage_name(stage) for stage in stages])
     axes.set_ylim(len(known) - 0.4, -0.6)
     durations(axes.xaxis)
     longest = int(times.argmax())
-    chart.tell(
-        what,
-        f"{stages[longest]} took longest: {duration_label(times[longest])}, "
-        f"{share_label(times[longest], times.sum())} of {plural(len(known), 'stage')}",
+    finding = say(
+        "stage_times.finding",
+        stage=stage_name(stages[longest]),
+        time=duration_label(times[longest]),
+        share=share_label(times[longest], times.sum()),
+        stages=many("seen_stage", len(known)),
     )
+    chart.tell(what, finding)
     return chart
 
 
@@ -192,7 +241,7 @@ def _group(stage: str) -> str:
     """Which part of the run a stage belongs to, by its place in the schema."""
     order = list(STAGES)
     if stage not in STAGES or stage == "recorder":
-        return "the lab itself"
+        return "lab"
     place = order.index(stage)
     if place <= order.index("verify"):
         return "loading"

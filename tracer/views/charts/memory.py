@@ -22,15 +22,16 @@ from tracer.views.figure import (
     sizes,
 )
 from tracer.views.fonts import drawable
-from tracer.views.labels import bytes_label, duration_label, plural
+from tracer.views.labels import bytes_label, duration_label
+from tracer.views.words import listed, many, say, stage_name
 
 _MOST_POINTS: Final = 600
 _BAND: Final = "#eef1f4"
 _STAGE_WIDTH: Final = 0.022  # of the time shown; narrower stages have no name
 _LINES: Final = (
-    ("anonymous_bytes", "anonymous", BLUE, "-"),
-    ("file_bytes", "file-backed", ORANGE, "--"),
-    ("device_allocated_bytes", "device", SKY, "-."),
+    ("anonymous_bytes", BLUE, "-"),
+    ("file_bytes", ORANGE, "--"),
+    ("device_allocated_bytes", SKY, "-."),
 )
 
 
@@ -47,7 +48,7 @@ def memory_over_time(memory: pd.DataFrame, stages: pd.DataFrame | None = None) -
         A line a kind of memory with its samples; of very many the highest of each bin is drawn. A
         kind that the system does not tell has no line.
     """
-    what = "Memory over time, with the stages behind it"
+    what = say("memory_over_time.what")
     samples = memory.dropna(subset=["start_ns"]).sort_values("start_ns")
     lines = [line for line in _LINES if line[0] in samples and samples[line[0]].notna().any()]
     if not lines:
@@ -57,17 +58,17 @@ def memory_over_time(memory: pd.DataFrame, stages: pd.DataFrame | None = None) -
         origin = min(origin, int(stages["start_ns"].min()))
     chart = Chart(9, 3.2)
     axes = chart.subplots()
-    for column, label, colour, style in lines:
+    for column, colour, style in lines:
         times, values = _binned(samples.dropna(subset=[column]), column, origin)
         mark = "o" if len(times) <= 80 else None
-        axes.plot(times, values, color=colour, linestyle=style, label=label, linewidth=1.8,
-                  marker=mark, markersize=3.5, zorder=3)  # fmt: skip
+        axes.plot(times, values, color=colour, linestyle=style, linewidth=1.8,
+                  label=say(f"parts.{column}"), marker=mark, markersize=3.5, zorder=3)  # fmt: skip
     quiet(axes)
     axes.set_ylim(bottom=0, top=axes.get_ylim()[1] * 1.4)
+    axes.margins(x=0.01)
     _bands(axes, _with_forwards(samples, stages), origin)
     legend(axes)
-    axes.set_xlabel("since the start", fontsize=9, color=INK)
-    axes.margins(x=0.01)
+    axes.set_xlabel(say("axis.since_start"), fontsize=9, color=INK)
     durations(axes.xaxis)
     sizes(axes.yaxis, ticks=5)
     chart.tell(what, _finding(samples, lines, origin))
@@ -82,7 +83,11 @@ def _with_forwards(samples: pd.DataFrame, stages: pd.DataFrame | None) -> pd.Dat
         after = samples.loc[samples["name"] == "after the first forward", "start_ns"].to_numpy()
         for start in before:
             end = min((one for one in after if one >= start), default=start)
-            row = {"stage": "first forward", "start_ns": start, "duration_ns": end - start}
+            row = {
+                "stage": say("parts.first_forward"),
+                "start_ns": start,
+                "duration_ns": end - start,
+            }
             known.append(pd.DataFrame([row]))
     columns = ["stage", "start_ns", "duration_ns"]
     return pd.concat(known, ignore_index=True) if known else pd.DataFrame(columns=columns)
@@ -102,6 +107,7 @@ def _bands(axes: Axes, stages: pd.DataFrame, origin: int) -> None:
     """Every other stage shaded, the wide ones named: no colour has to be told apart."""
     runs = stage_runs(stages, origin)
     span = max(axes.get_xlim()[1], max((end for _, _, end in runs), default=0))
+    axes.set_xlim(axes.get_xlim()[0], max(axes.get_xlim()[1], span * 1.005))
     narrowest, last = span * _STAGE_WIDTH, -span
     for number, (stage, start, end) in enumerate(runs):
         if number % 2 == 0:
@@ -109,16 +115,19 @@ def _bands(axes: Axes, stages: pd.DataFrame, origin: int) -> None:
         if end - start >= narrowest and (start + end) / 2 - last >= narrowest:
             last = (start + end) / 2
             axes.text(
-                (start + end) / 2, 0.98, drawable(stage), transform=axes.get_xaxis_transform(),
-                rotation=90, fontsize=8, color=INK, ha="center", va="top", zorder=1,
+                (start + end) / 2, 0.98, drawable(stage_name(stage, "figure.block")),
+                transform=axes.get_xaxis_transform(), rotation=90, fontsize=8, color=INK,
+                ha="center", va="top", zorder=1,
             )  # fmt: skip
 
 
 def _finding(samples: pd.DataFrame, lines: list[Any], origin: int) -> str:
     told = []
-    for column, label, _, _ in lines:
+    for column, _, _ in lines:
         values = samples[column].dropna()
-        grown = bytes_label(values.max() - values.iloc[0])
-        told.append(f"{label} {bytes_label(values.max())} (+{grown})")
+        most, grown = bytes_label(values.max()), bytes_label(values.max() - values.iloc[0])
+        kind = say(f"parts.{column}")
+        told.append(say("memory_over_time.peak", kind=kind, most=most, grown=grown))
     span = duration_label(int(samples["start_ns"].iloc[-1]) - origin)
-    return f"Peaks: {', '.join(told)}; {plural(len(samples), 'sample')} in {span}"
+    seen = many("sample", len(samples))
+    return say("memory_over_time.finding", peaks=listed(*told), samples=seen, time=span)

@@ -25,14 +25,15 @@ from tracer.views.figure import (
     quiet,
 )
 from tracer.views.fonts import drawable, families, text_inches
-from tracer.views.labels import duration_label, plural, share_label
+from tracer.views.labels import duration_label, share_label
+from tracer.views.words import listed, many, say, then
 
 _LAYER_PARTS: Final = {
     "attention_ns": ("attention", BLUE, ""),
     "mlp_ns": ("MLP", ORANGE, ""),
-    "rest_ns": ("norms and the rest", FAINT, ""),
+    "rest_ns": ("rest", FAINT, ""),
 }
-_PHASES: Final = {"prefill": "prefill", "decode": "a decode step"}
+_PHASES: Final = ("prefill", "decode")
 _MOST_LAYERS: Final = 60
 _COLOURS: Final = {
     "attention": (BLUE, "white"),
@@ -46,7 +47,6 @@ _WIDTH: Final = 8.6  # inches of the flame
 _NARROWEST: Final = _WIDTH / 900  # neighbours that are narrower run together
 _POINTS: Final = 7
 _MOST_DEPTH: Final = 14
-_DETAIL: Final = 'modules, which a recording of detail "layers" or "modules" has'
 
 
 def layer_times(times: pd.DataFrame) -> Chart:
@@ -60,18 +60,18 @@ def layer_times(times: pd.DataFrame) -> Chart:
         A panel a phase with a bar a layer, attention, MLP and the rest stacked; stacks (an image
         encoder, the decoder) stand side by side. Of more than 60 layers neighbours are averaged.
     """
-    what = "Time of each layer in prefill and in a decode step"
+    what = say("layer_times.what")
     if times.empty:
-        return empty_chart(what, _DETAIL)
+        return empty_chart(what, say("figure.needs_modules"))
     phases = [phase for phase in _PHASES if (times["phase"] == phase).any()]
     stacks = list(dict.fromkeys(times["stack"]))
     chart = Chart(9, 0.8 + 1.7 * len(phases))
     panels = chart.subplots(len(phases), 1, squeeze=False)[:, 0]
     for axes, phase in zip(panels, phases, strict=True):
         _layer_panel(axes, times[times["phase"] == phase], stacks)
-        axes.set_ylabel(_PHASES[phase], fontsize=9, color=INK)
-    handles = [Patch(color=colour, label=label) for label, colour, _ in _LAYER_PARTS.values()]
-    legend(panels[0], handles)
+        axes.set_ylabel(say(f"parts.{phase}"), fontsize=9, color=INK)
+    parts = [(say(f"parts.{part}"), colour) for part, colour, _ in _LAYER_PARTS.values()]
+    legend(panels[0], [Patch(color=colour, label=label) for label, colour in parts])
     chart.tell(what, _layer_finding(times, phases))
     return chart
 
@@ -94,8 +94,10 @@ def _layer_panel(axes: Axes, times: pd.DataFrame, stacks: list[str]) -> None:
         every = max(1, len(means) // 12)
         places += at[::every].tolist()
         texts += [f"{number}" for number in mine["layer"].to_numpy(dtype=int)[:: width * every]]
+        layers = many("layer", len(mine))
         axes.text(
-            (at[0] + at[-1]) / 2, -0.2, f"{cut(drawable(stack), 40)}, {plural(len(mine), 'layer')}",
+            (at[0] + at[-1]) / 2, -0.2,
+            say("layer_times.stack", stack=cut(drawable(stack), 40), layers=layers),
             transform=axes.get_xaxis_transform(), ha="center", va="top", fontsize=8, color=INK,
             fontfamily=families(), parse_math=False,
         )  # fmt: skip
@@ -114,13 +116,13 @@ def _layer_finding(times: pd.DataFrame, phases: list[str]) -> str:
         stack = mine.groupby("stack")["total_ns"].sum().idxmax()
         layers = mine[mine["stack"] == stack]
         share = share_label(layers["attention_ns"].sum(), layers["total_ns"].sum())
-        where = "" if times["stack"].nunique() == 1 else f" of {cut(str(stack), 32)}"
+        time = duration_label(layers["total_ns"].median())
+        finding = say("layer_times.phase", phase=say(f"parts.{phase}"), time=time)
+        if times["stack"].nunique() > 1:
+            finding = say("layer_times.of_stack", finding=finding, stack=cut(str(stack), 32))
         slowest = layers.loc[layers["total_ns"].idxmax(), "layer"]
-        parts.append(
-            f"{_PHASES[phase]} {duration_label(layers['total_ns'].median())} a layer{where}, "
-            f"{share} of it attention, layer {slowest} slowest"
-        )
-    return "; ".join(parts)
+        parts.append(say("layer_times.finding", phase=finding, share=share, layer=slowest))
+    return then(*parts)
 
 
 def module_flame(calls: pd.DataFrame) -> Chart:
@@ -134,10 +136,10 @@ def module_flame(calls: pd.DataFrame) -> Chart:
         A row a depth, the whole model on top; a box is as wide as its call was long. Neighbours
         too narrow to be seen run together, and what lies deeper than 14 is not drawn.
     """
-    what = "Modules of one forward, each inside the one that called it"
+    what = say("module_flame.what")
     calls = calls.dropna(subset=["duration_ns"])
     if calls.empty:
-        return empty_chart(what, _DETAIL)
+        return empty_chart(what, say("figure.needs_modules"))
     deepest = min(int(calls["depth"].max()), _MOST_DEPTH - 1)
     chart = Chart(9, 1.2 + 0.26 * (deepest + 1))
     axes = chart.subplots()
@@ -151,9 +153,9 @@ def module_flame(calls: pd.DataFrame) -> Chart:
     quiet(axes)
     axes.spines["left"].set_visible(False)
     durations(axes.xaxis)
-    axes.set_xlabel("since the first module began", fontsize=9, color=INK)
+    axes.set_xlabel(say("axis.since_module"), fontsize=9, color=INK)
     there = [part for part in _COLOURS if part in set(calls["part"])]
-    legend(axes, [Patch(color=_COLOURS[part][0], label=part) for part in there])
+    legend(axes, [Patch(color=_COLOURS[part][0], label=say(f"parts.{part}")) for part in there])
     chart.tell(what, _flame_finding(calls, span))
     return chart
 
@@ -199,10 +201,17 @@ def _flame_label(axes: Axes, depth: int, call: Any, begin: float, inches: float)
 
 def _flame_finding(calls: pd.DataFrame, span: float) -> str:
     own = calls.groupby("part")["self_ns"].sum().sort_values(ascending=False)
-    leaders = ", ".join(f"{part} {share_label(own[part], own.sum())}" for part in own.index[:3])
+    leaders = [
+        say("module_flame.part", part=say(f"parts.{part}"), share=share_label(own[part], own.sum()))
+        for part in own.index[:3]
+    ]
     longest = calls.loc[calls["self_ns"].idxmax()]
     name = str(longest["path"]) or str(longest["class_name"])
-    return (
-        f"{plural(len(calls), 'module')} in {duration_label(span)}; own time: {leaders}; most in "
-        f"{cut(name, 44)} ({duration_label(longest['self_ns'])})"
+    return say(
+        "module_flame.finding",
+        modules=many("module", len(calls)),
+        time=duration_label(span),
+        leaders=listed(*leaders),
+        name=cut(name, 44),
+        own=duration_label(longest["self_ns"]),
     )

@@ -23,12 +23,11 @@ from tracer.views.figure import (
     quiet,
     whole_numbers,
 )
-from tracer.views.labels import plural
+from tracer.views.words import many, say
 
 _MOST_NUMBERS: Final = 80  # cells with their number in them
 _MOST_LINES: Final = 120  # across; finer lines would be a grey area
 _TALLEST: Final = 3.6
-_NEEDS: Final = "an image with a grid of patches; other processors cut none that can be seen"
 
 
 def image_grid(images: pd.DataFrame, index: int = 0, picture: Any = None, total: int = 0) -> Chart:
@@ -47,10 +46,10 @@ def image_grid(images: pd.DataFrame, index: int = 0, picture: Any = None, total:
         merged into one token, numbered in the order of the tokens; right, the span of
         placeholders, each in the shade of its row of cells.
     """
-    what = "Patches and merge cells of an image beside its placeholders"
+    what = say("image_grid.what")
     sizes = images.iloc[index : index + 1].dropna(subset=["grid_h", "grid_w"])
     if sizes.empty:
-        return empty_chart(what, _NEEDS)
+        return empty_chart(what, say("image_grid.needs"))
     image = sizes.iloc[0]
     merge = _merge(image)
     down, across = int(image["grid_h"]) // merge, int(image["grid_w"]) // merge
@@ -87,8 +86,8 @@ def _draw_cells(axes: Axes, down: int, across: int, merge: int, picture: Any) ->
         _grid(axes, down, across, 1, INK, 1.2 if down * across <= _MOST_NUMBERS * 4 else 0.4)
     if down * across <= _MOST_NUMBERS:
         _number(axes, down, across, is_on_picture=picture is not None)
-    axes.set_xlabel(f"{plural(across, 'cell')} across", fontsize=9, color=INK)
-    axes.set_ylabel(f"{plural(down, 'cell')} down", fontsize=9, color=INK)
+    axes.set_xlabel(say("image_grid.across", cells=many("cell", across)), fontsize=9, color=INK)
+    axes.set_ylabel(say("image_grid.down", cells=many("cell", down)), fontsize=9, color=INK)
     axes.set_xticks([])
     axes.set_yticks([])
     axes.spines[:].set_color(INK)
@@ -126,36 +125,41 @@ def _draw_span(axes: Axes, image: pd.Series[Any], down: int, across: int, total:
     for edge in range(1, down * frames):
         if down * frames <= _MOST_LINES:
             axes.axhline(first + edge * across, color=INK, linewidth=0.4)
-    for low, high, word in [(0, first, "before it"), (first + tokens, total, "after it")]:
+    beside = [(0, first, "before"), (first + tokens, total, "after")]
+    for low, high, word in beside:
         if total and high > low:
             axes.axhspan(low, high, facecolor="#f3f4f6")
         if high - low > total / 12:
-            axes.text(0.5, (low + high) / 2, word, ha="center", va="center", fontsize=8, color=INK)
+            axes.text(
+                0.5, (low + high) / 2, say(f"image_grid.{word}"), ha="center", va="center",
+                fontsize=8, color=INK,
+            )  # fmt: skip
     axes.set_xlim(0, 1)
     quiet(axes)
     axes.set_xticks([])
     whole_numbers(axes.yaxis)
     names(axes.yaxis, [first, first + tokens - 1], [f"{first:,}", f"{first + tokens - 1:,}"])
-    axes.set_ylabel("index in the sequence", fontsize=9, color=INK)
+    axes.set_ylabel(say("axis.index"), fontsize=9, color=INK)
     found = image["found_tokens"]
     is_short = not pd.isna(found) and int(found) != tokens
-    axes.set_xlabel(
-        f"{plural(tokens, 'placeholder')}" + (f",\nfound {int(found):,}" if is_short else ""),
-        fontsize=9, color=ORANGE if is_short else BLUE,
-    )  # fmt: skip
+    label = many("placeholder", tokens)
+    if is_short:
+        label = say("image_grid.found", placeholders=label, number=f"{int(found):,}")
+    axes.set_xlabel(label, fontsize=9, color=ORANGE if is_short else BLUE)
 
 
 def _finding(image: pd.Series[Any], merge: int, down: int, across: int) -> str:
     frames = int(image["grid_t"])
-    size = f"{image['grid_w']} × {image['grid_h']} patches"
+    size = say("image_grid.size", across=image["grid_w"], down=image["grid_h"])
     sizes = [
         f"{int(image[f'{stage}_w']):,} × {int(image[f'{stage}_h']):,}"
         for stage in ("original", "helper", "processor")
         if not pd.isna(image.get(f"{stage}_w", pd.NA))
     ]
     pixels = " → ".join(dict.fromkeys(sizes))
-    tokens = f"{across} × {down} = {plural(down * across * frames, 'token')}"
+    count = many("token", down * across * frames)
+    tokens = say("image_grid.tokens", across=across, down=down, tokens=count)
     if frames > 1:
-        tokens = f"{frames} × {tokens}"
-    merged = f", {merge} × {merge} of them one token" if merge > 1 else ", each one token"
-    return f"{pixels or '?'} pixels are {size}{merged}: {tokens}"
+        tokens = say("image_grid.frames", frames=frames, tokens=tokens)
+    way = "merged" if merge > 1 else "unmerged"
+    return say(f"image_grid.{way}", pixels=pixels or "?", size=size, merge=merge, tokens=tokens)

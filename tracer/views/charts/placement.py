@@ -21,11 +21,13 @@ from tracer.views.figure import (
     sizes,
 )
 from tracer.views.fonts import drawable
-from tracer.views.labels import bytes_label, plural, share_label
+from tracer.views.labels import bytes_label, share_label
+from tracer.views.words import listed, many, say
 
 _MOST_LANES: Final = 12
 _PIXELS: Final = 1100
 _LABELLED: Final = 0.07
+_MOST_TOLD: Final = 4
 
 
 def placement_by_device(placed: pd.DataFrame) -> Chart:
@@ -39,7 +41,7 @@ def placement_by_device(placed: pd.DataFrame) -> Chart:
         A lane a place, the model from left to right by its bytes; the largest blocks have names,
         each lane its sum. Of many places the fullest have lanes.
     """
-    what = "Parameters and buffers by device, in the order of the model"
+    what = say("placement_by_device.what")
     known = placed.dropna(subset=["place"]).fillna({"size_bytes": 0})
     if known.empty:
         return empty_chart(what)
@@ -57,13 +59,14 @@ def placement_by_device(placed: pd.DataFrame) -> Chart:
         _blocks(axes, lane, begins[own], ends[own], span, is_elsewhere)
         _part_names(axes, lane, known.loc[own, "param"].to_numpy(), begins[own], ends[own], span)
         total = totals.loc[place]
-        text = f"{bytes_label(total['sum'])}, {plural(int(total['size']), 'tensor')}"
+        count = many("tensor", total["size"])
+        text = say("placement_by_device.lane", size=bytes_label(total["sum"]), tensors=count)
         axes.text(1.005, lane, text, transform=axes.get_yaxis_transform(), fontsize=8, color=INK,
                   va="center")  # fmt: skip
     quiet(axes)
     names(axes.yaxis, range(len(places)), places)
     axes.set(xlim=(0, span), ylim=(len(places) - 0.5, -0.5))
-    axes.set_xlabel("bytes of the model, in its order", fontsize=9, color=INK)
+    axes.set_xlabel(say("axis.model_bytes"), fontsize=9, color=INK)
     sizes(axes.xaxis)
     chart.tell(what, _finding(totals, places))
     return chart
@@ -112,10 +115,12 @@ def _part(name: str) -> str:
 
 def _finding(totals: pd.DataFrame, places: list[str]) -> str:
     total = totals["sum"].sum()
-    told = [
-        f"{place} {bytes_label(totals.loc[place, 'sum'])} "
-        f"({share_label(totals.loc[place, 'sum'], total)})"
-        for place in sorted(places, key=lambda place: -totals.loc[place, "sum"])[:4]
-    ]
-    rest = f" and {len(totals) - 4} more" if len(totals) > 4 else ""
-    return f"{bytes_label(total)} on {plural(len(totals), 'place')}: {', '.join(told)}{rest}"
+    sums = totals["sum"]
+    told = []
+    for place in sorted(places, key=lambda place: -sums[place])[:_MOST_TOLD]:
+        size, share = bytes_label(sums[place]), share_label(sums[place], total)
+        told.append(say("placement_by_device.place", place=place, size=size, share=share))
+    known = {"size": bytes_label(total), "places": many("place", len(totals))}
+    finding = say("placement_by_device.finding", **known, told=listed(*told))
+    more = len(totals) - _MOST_TOLD
+    return say("placement_by_device.more", finding=finding, number=more) if more > 0 else finding

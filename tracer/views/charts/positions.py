@@ -22,19 +22,12 @@ from tracer.views.figure import (
     quiet,
     whole_numbers,
 )
-from tracer.views.labels import plural
+from tracer.views.words import many, say, then
 
-_AXES: Final = {
-    "position_t": "time",
-    "position_h": "down",
-    "position_w": "across",
-}
+_AXES: Final = ("position_t", "position_h", "position_w")
 _SHADE: Final = "#f6edbf"  # a light YELLOW: images behind the lines
 _PLAIN: Final[dict[str, Any]] = {"color": INK, "linewidth": 0.8, "linestyle": ":"}
 _MOST_SPANS: Final = 40
-_NEEDS: Final = (
-    "a model that is given positions on three axes, as Qwen2.5-VL is; others count tokens on one"
-)
 
 
 def rope_positions(tokens: pd.DataFrame, row: int | None = None) -> Chart:
@@ -49,22 +42,23 @@ def rope_positions(tokens: pd.DataFrame, row: int | None = None) -> Chart:
         An axis below the other: position against index, what plain counting would give as a thin
         line, images shaded. Generated tokens, whose positions no table holds, are left out.
     """
-    what = "Rotary positions of each token"
+    what = say("rope_positions.what")
     row = int(tokens["row"].min()) if row is None and len(tokens) else row
     known = tokens[tokens["row"] == row].dropna(subset=list(_AXES)).sort_values("index")
     if known.empty:
-        return empty_chart(what, _NEEDS)
+        return empty_chart(what, say("rope_positions.needs"))
     chart = Chart(9, 4.3)
     panels = chart.subplots(len(_AXES), 1, sharex=True, sharey=True)
-    for axes, (name, label) in zip(panels, _AXES.items(), strict=True):
+    for axes, name in zip(panels, _AXES, strict=True):
         _panel(axes, known, name)
-        axes.set_ylabel(label, fontsize=9, color=INK)
+        axes.set_ylabel(say(f"rope_positions.{name}"), fontsize=9, color=INK)
     reached = known[list(_AXES)].to_numpy(dtype=float)
     margin = 0.06 * max(1, reached.max() - reached.min())
     panels[0].set_ylim(reached.min() - margin, reached.max() + margin)
-    plain = Line2D([], [], **_PLAIN, label="plain counting")
-    legend(panels[0], [plain, *([Patch(color=_SHADE, label="image")] if _spans(known) else [])])
-    panels[-1].set_xlabel("index in the sequence", fontsize=9, color=INK)
+    plain = Line2D([], [], **_PLAIN, label=say("rope_positions.plain"))
+    shade = Patch(color=_SHADE, label=say("rope_positions.image"))
+    legend(panels[0], [plain, *([shade] if _spans(known) else [])])
+    panels[-1].set_xlabel(say("axis.index"), fontsize=9, color=INK)
     chart.tell(what, _finding(known))
     return chart
 
@@ -106,14 +100,15 @@ def _finding(tokens: pd.DataFrame) -> str:
     spans = _spans(tokens)
     if not spans:
         is_same = tokens[axes].nunique(axis=1).eq(1).all()
-        way = "the same on all three axes" if is_same else "different by axis"
-        return f"{plural(len(tokens), 'prompt token')}, {way}; the last stands at {reached:,}"
+        way = "same" if is_same else "different"
+        count = many("prompt_token", len(tokens))
+        return say(f"rope_positions.{way}", tokens=count, place=f"{reached:,}")
     low, high = spans[0]
     image = tokens[tokens["index"].between(low, high)]
     used = int((image[axes].max() - image[axes].min()).max()) + 1
-    kind = image["kind"].iloc[0]
-    more = f" (the first of {len(spans)})" if len(spans) > 1 else ""
-    return (
-        f"{plural(high - low + 1, f'{kind} token')} take up {plural(used, 'position')}{more}; "
-        f"the last prompt token stands at {reached:,}, {behind:,} behind its index"
-    )
+    count = many(f"{image['kind'].iloc[0]}_token", high - low + 1)
+    finding = say("rope_positions.take", tokens=count, positions=many("position", used))
+    if len(spans) > 1:
+        finding = say("rope_positions.first_of", finding=finding, number=len(spans))
+    last = say("rope_positions.last", place=f"{reached:,}", behind=f"{behind:,}")
+    return then(finding, last)

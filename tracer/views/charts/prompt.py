@@ -28,22 +28,23 @@ from tracer.views.figure import (
     whole_numbers,
 )
 from tracer.views.fonts import drawable, families, text_inches
-from tracer.views.labels import plural, share_label
+from tracer.views.labels import share_label
+from tracer.views.words import listed, many, say, then
 
-# What a token is by its kind, else by who wrote it: colour, hatch and words of the legend. The
-# colours differ in lightness, and what shares one differs by its hatch.
-_ROLES: Final[dict[str, tuple[str, str, str]]] = {
-    "template": (FAINT, "", "template"),
-    "system": (YELLOW, "\\\\\\\\", "system"),
-    "user": (SKY, "", "user"),
-    "assistant": (ORANGE, "////", "assistant, earlier"),
-    "tool": (SKY, "////", "tool"),
-    "unknown": (SKY, "....", "text, writer unknown"),
-    "image": (BLUE, "", "image"),
-    "video": (BLUE, "////", "video"),
-    "generated": (ORANGE, "", "generated"),
-    "pad": ("white", "xxxx", "padding"),
-    "cut": ("white", "----", "cut away"),
+# What a token is by its kind, else by who wrote it: colour and hatch. The colours differ in
+# lightness, and what shares one differs by its hatch.
+_ROLES: Final[dict[str, tuple[str, str]]] = {
+    "template": (FAINT, ""),
+    "system": (YELLOW, "\\\\\\\\"),
+    "user": (SKY, ""),
+    "assistant": (ORANGE, "////"),
+    "tool": (SKY, "////"),
+    "unknown": (SKY, "...."),
+    "image": (BLUE, ""),
+    "video": (BLUE, "////"),
+    "generated": (ORANGE, ""),
+    "pad": ("white", "xxxx"),
+    "cut": ("white", "----"),
 }
 _BY_KIND: Final = ("image", "video", "pad", "cut")
 _NOT_PROMPT: Final = ("generated", "cut")
@@ -85,9 +86,9 @@ def prompt_strip(tokens: pd.DataFrame, row: int | None = None) -> Chart:
         tokens of one row as boxes, placeholders and pads folded, the middle of a long one left
         out. Special tokens have a frame, what attention does not see is grey.
     """
-    what = "Tokens of the sequence, by who wrote them and what they stand for"
+    what = say("prompt_strip.what")
     if tokens.empty:
-        return empty_chart(what, "a call that consumed or made tokens")
+        return empty_chart(what, say("prompt_strip.needs"))
     tokens = tokens.sort_values(["row", "index"]).assign(role=_roles(tokens))
     shown = int(tokens["row"].min()) if row is None else row
     mine = tokens[tokens["row"] == shown]
@@ -101,10 +102,10 @@ def prompt_strip(tokens: pd.DataFrame, row: int | None = None) -> Chart:
     above.set_xlim(0, tokens.groupby("row").size().max())
     above.set_ylim(len(rows) - 0.5, -0.5)
     rows_named = rows if len(rows) > 1 else []
-    names(above.yaxis, range(len(rows_named)), [f"row {one}" for one in rows_named])
+    names(above.yaxis, range(len(rows_named)), [say("roles.row", row=one) for one in rows_named])
     quiet(above)
     whole_numbers(above.xaxis)
-    above.set_xlabel("index of the token", fontsize=8, color=INK)
+    above.set_xlabel(say("axis.token_index"), fontsize=8, color=INK)
     there = [role for role in _ROLES if role in set(tokens["role"])]
     legend(above, [_patch(role) for role in there])
     _write(below, lines)
@@ -130,13 +131,13 @@ def _bar(axes: Axes, place: int, tokens: pd.DataFrame) -> None:
 
 
 def _style(role: str) -> dict[str, Any]:
-    colour, hatch, _ = _ROLES[role]
+    colour, hatch = _ROLES[role]
     line = INK if colour == "white" else "white"
     return {"facecolor": colour, "hatch": hatch, "edgecolor": line}
 
 
 def _patch(role: str) -> Patch:
-    return Patch(**_style(role), label=_ROLES[role][2], linewidth=0)
+    return Patch(**_style(role), label=say(f"roles.{role}"), linewidth=0)
 
 
 def _chips(tokens: pd.DataFrame) -> list[_Chip]:
@@ -183,7 +184,7 @@ def _lines(chips: list[_Chip]) -> list[list[_Chip]]:
     if len(lines) <= _HEAD_LINES + _TAIL_LINES + 1:
         return lines
     hidden = lines[_HEAD_LINES:-_TAIL_LINES]
-    note = f"… {sum(map(len, hidden)):,} more …"
+    note = say("roles.more", number=f"{sum(map(len, hidden)):,}")
     gap = [_Chip(note, _LEFT_OUT, False, True)]
     return [*lines[:_HEAD_LINES], gap, *lines[-_TAIL_LINES:]]
 
@@ -220,13 +221,19 @@ def _finding(mine: pd.DataFrame, row: int, tokens: pd.DataFrame) -> str:
     prompt = [role for role in _ROLES if role in counts and role not in _NOT_PROMPT]
     prompt.sort(key=lambda role: -counts[role])
     total = int(counts[prompt].sum())
-    finding = f"{plural(total, 'prompt token')}"
+    told = {
+        role: say("prompt_strip.role", number=f"{counts[role]:,}", role=say(f"roles.{role}"))
+        for role in [*prompt, *(role for role in _NOT_PROMPT if role in counts)]
+    }
+    finding = many("prompt_token", total)
     if prompt:
-        finding += ": " + ", ".join(f"{counts[role]:,} {_ROLES[role][2]}" for role in prompt)
+        roles = listed(*(told[role] for role in prompt))
+        finding = say("prompt_strip.prompt", tokens=finding, roles=roles)
     if len(prompt) > 1:
-        finding += f" ({share_label(counts[prompt[0]], total)} {_ROLES[prompt[0]][2]})"
-    for role in _NOT_PROMPT:
-        if role in counts:
-            finding += f"; {counts[role]:,} {_ROLES[role][2]}"
+        share, role = share_label(counts[prompt[0]], total), say(f"roles.{prompt[0]}")
+        finding = say("prompt_strip.most", finding=finding, share=share, role=role)
+    finding = then(finding, *(told[role] for role in _NOT_PROMPT if role in told))
     rows = tokens["row"].nunique()
-    return finding if rows == 1 else f"row {row} of {rows:,}: {finding}"
+    return (
+        finding if rows == 1 else say("figure.of_row", row=row, rows=f"{rows:,}", finding=finding)
+    )

@@ -26,11 +26,13 @@ from tracer.views.figure import (
     sizes,
 )
 from tracer.views.fonts import drawable
-from tracer.views.labels import bytes_label, plural, share_label
+from tracer.views.labels import bytes_label, share_label
+from tracer.views.words import listed, many, say, then
 
 _MOST_LANES: Final = 12
 _CELLS: Final = 1100  # across a lane: narrower tensors share one
 _LABELLED: Final = 0.09  # of the longest lane
+_OTHERS: Final = ""  # no dtype is called so
 _UNREAD: Final = np.array([1.0, 1.0, 1.0])
 
 
@@ -51,7 +53,7 @@ def shard_map(tensors: pd.DataFrame, by: str = "dtype") -> Chart:
     """
     if by not in {"dtype", "time"}:
         raise ValueError(f"by={by!r}: a shard map is coloured by 'dtype' or by 'time'")
-    what = f"Tensors by their place in the weight files, coloured by {by}"
+    what = say(f"shard_map.by_{by}")
     known = tensors.dropna(subset=["file", "offset_bytes", "size_bytes"])
     if known.empty:
         return empty_chart(what)
@@ -66,19 +68,23 @@ def shard_map(tensors: pd.DataFrame, by: str = "dtype") -> Chart:
     quiet(axes)
     names(axes.yaxis, range(len(files)), files)
     axes.set(xlim=(0, longest), ylim=(len(files) - 0.5, -0.5))
-    axes.set_xlabel("offset in the file", fontsize=9, color=INK)
+    axes.set_xlabel(say("axis.offset"), fontsize=9, color=INK)
     sizes(axes.xaxis)
     if by == "dtype":
         shades = _shades(known)
-        legend(
-            axes, [Patch(color=shade, label=cut(drawable(name))) for name, shade in shades.items()]
-        )
+        legend(axes, [Patch(color=shade, label=_dtype(name)) for name, shade in shades.items()])
     else:
         _time_scale(chart, axes, known)
-    rest = "" if len(files) == len(totals) else f", the {len(files)} largest drawn"
-    start = f"{plural(len(known), 'tensor')}, {bytes_label(totals.sum())} in "
-    start += f"{plural(len(totals), 'file')}{rest}; "
-    chart.tell(what, start + (_of_dtypes(known) if by == "dtype" else _of_order(known)))
+    start = say(
+        "shard_map.start",
+        tensors=many("tensor", len(known)),
+        size=bytes_label(totals.sum()),
+        files=many("file", len(totals)),
+    )
+    is_whole = len(files) == len(totals)
+    drawn = "" if is_whole else say("shard_map.drawn", number=len(files))
+    rest = _of_dtypes(known) if by == "dtype" else _of_order(known)
+    chart.tell(what, then(listed(start, drawn), rest))
     return chart
 
 
@@ -122,7 +128,11 @@ def _shades(known: pd.DataFrame) -> dict[str, str]:
     order = known.fillna({"dtype": "?"}).groupby("dtype")["size_bytes"].sum().sort_values()
     kinds = [str(name) for name in order.index[::-1]]
     shown = dict(zip(kinds, COLOURS, strict=False))
-    return shown | ({"others": FAINT} if len(kinds) > len(COLOURS) else {})
+    return shown | ({_OTHERS: FAINT} if len(kinds) > len(COLOURS) else {})
+
+
+def _dtype(name: str) -> str:
+    return say("figure.others") if name == _OTHERS else cut(drawable(name))
 
 
 def _by_dtype(known: pd.DataFrame) -> Any:
@@ -150,7 +160,7 @@ def _time_scale(chart: Chart, axes: Axes, known: pd.DataFrame) -> None:
     last = max(1, known["read_at_ns"].max()) if known["read_at_ns"].notna().any() else 1
     scale = ScalarMappable(Normalize(0, float(last)), colormaps["cividis"])
     bar = chart.colorbar(scale, ax=axes, pad=0.01, fraction=0.03)
-    bar.set_label("read at", fontsize=9, color=INK)
+    bar.set_label(say("axis.read_at"), fontsize=9, color=INK)
     bar.ax.tick_params(colors=INK, labelsize=8)
     bar.outline.set_visible(False)
     durations(bar.ax.yaxis, ticks=4)
@@ -161,17 +171,19 @@ def _of_dtypes(known: pd.DataFrame) -> str:
     first = shares.idxmax()
     share = share_label(shares.max(), shares.sum())
     largest = known.loc[known["size_bytes"].idxmax()]
-    kind = f"all {first}" if len(shares) == 1 else f"{share} of it {first}"
-    return f"{kind}; largest {cut(str(largest['key']), 40)}, {bytes_label(largest['size_bytes'])}"
+    way = "all_dtype" if len(shares) == 1 else "most_dtype"
+    kind = say(f"shard_map.{way}", dtype=first, share=share)
+    key, size = cut(str(largest["key"]), 40), bytes_label(largest["size_bytes"])
+    return then(kind, say("shard_map.largest", key=key, size=size))
 
 
 def _of_order(known: pd.DataFrame) -> str:
     read = known.dropna(subset=["read_at_ns"]).sort_values("read_at_ns")
     unread = len(known) - len(read)
-    never = f", {plural(unread, 'tensor')} never read" if unread else ""
+    never = say("shard_map.never", tensors=many("tensor", unread)) if unread else ""
     if len(read) < 2:
-        return f"{plural(len(read), 'tensor')} read{never}"
+        return listed(say("shard_map.read", tensors=many("tensor", len(read))), never)
     same = read["file"].to_numpy()[1:] == read["file"].to_numpy()[:-1]
     onward = np.diff(read["offset_bytes"].to_numpy("int64")) > 0
     share = share_label((same & onward).sum(), len(same))
-    return f"{share} of reads went forward in the same file{never}"
+    return listed(say("shard_map.forward", share=share), never)

@@ -25,6 +25,7 @@ from tracer.views.figure import (
 )
 from tracer.views.fonts import drawable, families
 from tracer.views.labels import duration_label, share_label
+from tracer.views.words import listed, say, then
 
 # Colour, mark and stroke: three ways to tell conversations apart.
 _SERIES: Final[tuple[tuple[str, str, Any], ...]] = (
@@ -48,12 +49,12 @@ def turn_comparison(turns: pd.DataFrame) -> Chart:
         Time to the first token against the length of the prompt, with the fit a + b n + c n^2 from
         four turns on; right, the tokens that went through the model, and the cache, by turn.
     """
-    what = "Turns of a conversation: time to the first token, tokens fed, and cache"
+    what = say("turn_comparison.what")
     known = turns.dropna(subset=["prompt_tokens", "first_token_ns"])
     if known.empty:
-        return empty_chart(what, "generate calls with a prefill")
+        return empty_chart(what, say("turn_comparison.needs"))
     if "conversation" not in known:
-        known = known.assign(conversation="this conversation")
+        known = known.assign(conversation=say("turn_comparison.this"))
     groups = list(known.groupby("conversation", sort=False))[: len(_SERIES)]
     known = known[known["conversation"].isin([name for name, _ in groups])]
     fits = turn_fit(known).set_index("conversation")
@@ -68,7 +69,8 @@ def turn_comparison(turns: pd.DataFrame) -> Chart:
         turn = group["turn"].to_numpy(dtype=float)
         for axes, column in ((fed, "fed_tokens"), (memory, "cache_bytes")):
             axes.plot(turn, group[column].to_numpy(dtype=float), linestyle=stroke, **style)
-        label = f"{cut(drawable(str(name)), _LONGEST)}: {_formula(fits.loc[name])}"
+        own = {"name": cut(drawable(str(name)), _LONGEST), "formula": _formula(fits.loc[name])}
+        label = say("turn_comparison.series", **own)
         handles.append(Line2D([], [], linestyle=stroke, label=label, **style))
     _axes(time, fed, memory, known)
     chart.legend(
@@ -105,40 +107,46 @@ def _axes(time: Axes, fed: Axes, memory: Axes, known: pd.DataFrame) -> None:
         axes.set_xlim(known["turn"].min() - 0.5, known["turn"].max() + 0.5)
     time.set_ylim(0, float(known["first_token_ns"].max()) * 1.15)
     durations(time.yaxis)
-    time.set_ylabel("time to the first token", fontsize=9, color=INK)
-    time.set_xlabel("n, tokens of the prompt (marks bear the turn)", fontsize=9, color=INK)
+    time.set_ylabel(say("axis.first_token"), fontsize=9, color=INK)
+    time.set_xlabel(say("axis.prompt_length"), fontsize=9, color=INK)
     fed.set_ylim(0, float(known["fed_tokens"].max()) * 1.15)
-    fed.set_ylabel("tokens fed", fontsize=9, color=INK)
+    fed.set_ylabel(say("axis.fed"), fontsize=9, color=INK)
     fed.grid(True, axis="y", color=FAINT, linewidth=0.6)
     most = known["cache_bytes"].max()
     memory.set_ylim(0, 1 if pd.isna(most) else float(most) * 1.15)
     sizes(memory.yaxis, ticks=4)
-    memory.set_ylabel("cache", fontsize=9, color=INK)
-    memory.set_xlabel("turn", fontsize=9, color=INK)
+    memory.set_ylabel(say("axis.cache"), fontsize=9, color=INK)
+    memory.set_xlabel(say("axis.turn"), fontsize=9, color=INK)
 
 
 def _finding(groups: list[tuple[Any, pd.DataFrame]], fits: pd.DataFrame) -> str:
     parts = []
     for name, group in groups:
-        first, last = group.iloc[0], group.iloc[-1]
-        part = "" if len(groups) == 1 else f"{cut(drawable(str(name)), _LONGEST)}: "
-        part += f"first token after {duration_label(first['first_token_ns'])} in turn "
-        part += str(first["turn"])
+        part = _turn("first", group.iloc[0])
         if len(group) > 1:
-            part += f", {duration_label(last['first_token_ns'])} in turn {last['turn']}"
+            part = listed(part, _turn("last", group.iloc[-1]))
         fit = fits.loc[name]
         # A share of a curve that does not fit, or that falls before it rises, says nothing.
         is_telling = fit["r_squared"] > _GOOD_FIT and 0 <= fit["quadratic_share"] <= 1
         if is_telling and len(groups) == 1:
-            part += f", {share_label(fit['quadratic_share'], 1)} of that the n² part of the fit"
+            share = share_label(fit["quadratic_share"], 1)
+            part = listed(part, say("turn_comparison.quadratic", share=share))
+        if len(groups) > 1:
+            shown = cut(drawable(str(name)), _LONGEST)
+            part = say("turn_comparison.series", name=shown, formula=part)
         parts.append(part)
-    return "; ".join(parts)
+    return then(*parts)
+
+
+def _turn(which: str, turn: pd.Series[Any]) -> str:
+    time = duration_label(turn["first_token_ns"])
+    return say(f"turn_comparison.{which}", time=time, turn=turn["turn"])
 
 
 def _formula(fit: pd.Series[Any]) -> str:
     """`1.20 ms + 340 µs n − 2.00 ns n²`, and how much of the variance that explains."""
     if np.isnan(fit["c"]):
-        return f"no fit below {FEWEST_POINTS} different lengths"
+        return say("turn_comparison.no_fit", number=FEWEST_POINTS)
     text = duration_label(fit["a"]).replace("-", "−")
     for value, unit in [(fit["b"], "n"), (fit["c"], "n²")]:
         text += f" {'−' if value < 0 else '+'} {_small(abs(value))} {unit}"
