@@ -1,0 +1,1 @@
+"""Rules on batches: rows that differ from single runs."""

@@ -1,0 +1,1 @@
+"""Rules on a folder before anything is loaded: files, headers, index, configuration."""

@@ -1,0 +1,1 @@
+"""Rules on inputs: template, special tokens, padding, masks, lengths."""

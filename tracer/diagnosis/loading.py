@@ -1,0 +1,1 @@
+"""Rules on a load: repeated, failed, slow, remote code."""

@@ -1,0 +1,1 @@
+"""Rules on memory: peaks against need, what is kept after a call."""

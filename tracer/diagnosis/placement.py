@@ -1,0 +1,1 @@
+"""Rules on where parameters lie: devices nobody asked for, offload."""

@@ -1,0 +1,1 @@
+"""Rules on dtypes: doubled against the file, cast to infinities or zeros."""

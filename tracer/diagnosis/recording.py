@@ -1,0 +1,1 @@
+"""Rules on the recording itself: hidden modules, kernels that it forced, its own cost."""

@@ -1,0 +1,1 @@
+"""Rules on settings in force: where they come from, which are ignored."""

@@ -1,0 +1,1 @@
+"""Rules on images and videos: placeholders, resizes, time base."""
