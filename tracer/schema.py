@@ -163,6 +163,9 @@ _TABLES = (
         _boolean("compiled", "Whether a forward of the call ran compiled"),
         _boolean("training", "Whether any module of the model was in training mode"),
         _real("dropout", "Largest probability of a dropout that is on; missing outside training"),
+        _boolean(
+            "keeps_graph", "Whether the output of a user's forward holds a graph for gradients"
+        ),
         _integer("position_limit", "Positions that the model's configuration provides"),
         _json("rng_state", "State of the CPU generator at the start: bytes in hex, by device"),
         _integer("cache_prefix_tokens", "Leading ids of the prompt that a passed cache holds"),

@@ -23,6 +23,14 @@ def of(model: Any) -> dict[str, Any]:
     }
 
 
+def keeps_graph(result: Any) -> bool | None:
+    """Whether what a forward gave holds a graph for gradients; None where it gave no tensor."""
+    values = result.values() if isinstance(result, Mapping) else result
+    parts = list(values) if isinstance(result, Mapping | tuple | list) else [result]
+    tensors = [one for one in parts if hasattr(one, "grad_fn")]
+    return any(one.grad_fn is not None for one in tensors) if tensors else None
+
+
 def _dropout(model: Any) -> float:
     """The largest probability with which a module in training mode drops a value."""
     found = [0.0]

@@ -329,7 +329,7 @@ def _user_forward(
     if step is not None:
         loops.end(state, step, outcome)
     memory.first_forward(state, name, ended=True)
-    state.close(span, outcome.status)
+    state.close(span, outcome.status, keeps_graph=model_state.keeps_graph(outcome.result))
     recorder.flush_if_due(state)
 
 
