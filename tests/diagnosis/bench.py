@@ -11,8 +11,13 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from instrument.families import saved
-from transformers import AutoModelForCausalLM, AutoTokenizer
+from instrument.families import FAMILIES, saved
+from transformers import (
+    AutoModelForCausalLM,
+    AutoModelForImageTextToText,
+    AutoProcessor,
+    AutoTokenizer,
+)
 
 import tracer
 from tracer.demo import checkpoint_folder
@@ -41,6 +46,23 @@ class Bench:
         folder = self.new()
         saved(family, folder, **settings)
         return folder
+
+    @functools.cache  # noqa: B019
+    def model(self, family: str) -> Any:
+        """A family's toy in memory, made before any recording; not to be changed."""
+        return self.fresh(family)
+
+    def fresh(self, family: str) -> Any:
+        """The same as a model of its own, to be changed."""
+        auto, _ = FAMILIES[family]()
+        return auto.from_pretrained(self.folder(family)).eval()
+
+    @functools.cache  # noqa: B019
+    def seeing_model(self) -> tuple[Any, Any]:
+        """The embedded vision-language model and its processor, loaded once."""
+        folder = self.seeing()
+        model = AutoModelForImageTextToText.from_pretrained(folder)
+        return model, AutoProcessor.from_pretrained(folder)
 
     @functools.cache  # noqa: B019
     def chat(self) -> Path:

@@ -12,7 +12,7 @@ import threading
 from collections.abc import Callable, Iterator
 from typing import Any, Final
 
-from tracer.instrument import measure, memory
+from tracer.instrument import measure, memory, model_state
 from tracer.instrument.answering import loops
 from tracer.instrument.asking import fed, vision
 from tracer.instrument.hooks import InertInCopies
@@ -306,6 +306,9 @@ def _user_forward(
 ) -> Observer:
     recorder = state.recorder
     meet(recorder, model)
+    now: dict[str, Any] = {}
+    with recorder.guard("state of the model"):
+        now = model_state.of(model)
     span = open_call(
         state,
         call,
@@ -313,6 +316,7 @@ def _user_forward(
         "forward",
         model=recorder.models.of(model),
         grad_mode=grad_mode(),
+        **now,
         compiled=is_compiled(model) if compiled is None else compiled,
     )
     name = recorder.models.of(model)
@@ -325,7 +329,7 @@ def _user_forward(
     if step is not None:
         loops.end(state, step, outcome)
     memory.first_forward(state, name, ended=True)
-    state.close(span, outcome.status)
+    state.close(span, outcome.status, keeps_graph=model_state.keeps_graph(outcome.result))
     recorder.flush_if_due(state)
 
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 import sys
 from typing import Any, Final
 
-from tracer.instrument import measure, modules
+from tracer.instrument import measure, model_state, modules
 from tracer.instrument.answering import cached_ids, caches, choices, finishes, generation_settings
 from tracer.instrument.answering.beams import Beams
 from tracer.instrument.answering.run import Run
@@ -83,6 +83,7 @@ def _tell_call(run: Run, config: Any, kwargs: dict[str, Any]) -> None:
         "attended_pads": _attended_pads(run, config),
         "stop_ids": [{"id": one, "origin": stop_origin} for one in run.stop_ids],
         "grad_mode": modules.grad_mode(),
+        **model_state.of(run.model),
         "compiled": run.is_compiled or modules.is_compiled(run.model),
         "summary": _caches_alive(run, cache),
         "rng_state": None

@@ -257,7 +257,10 @@ def _shapes(result: Any) -> dict[str, Any]:
 
 def _counts(encoding: Encoding, work: Work) -> dict[str, Any]:
     """Placeholders before and after each was written out many times, and what was cut."""
-    counts: dict[str, Any] = {}
+    counts: dict[str, Any] = {
+        "has_template": _has_template(work.owner, encoding.tokenizer),
+        "has_pad_token": getattr(encoding.tokenizer, "pad_token_id", None) is not None,
+    }
     vocabulary = getattr(encoding.tokenizer, "convert_ids_to_tokens", None)
     for kind in ("image", "video"):
         mark = getattr(encoding.placeholders, kind)
@@ -275,6 +278,10 @@ def _counts(encoding: Encoding, work: Work) -> dict[str, Any]:
             }
     cut = sum(one.cut for one in encoding.pieces if one is not None)
     return counts | ({"cut_tokens": cut} if cut else {})
+
+
+def _has_template(*owners: Any) -> bool:
+    return any(getattr(owner, "chat_template", None) is not None for owner in owners)
 
 
 def _keep(recorder: Recorder, work: Work) -> Encoding:

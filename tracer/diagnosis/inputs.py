@@ -1,1 +1,0 @@
-"""Rules on inputs: template, special tokens, padding, masks, lengths."""
