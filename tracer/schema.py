@@ -173,7 +173,10 @@ _TABLES = (
         _integer("recomputed_tokens", "Prompt tokens computed again although cached before"),
         _integer("recomputed_ns", "Estimated share of prefill for those tokens", "estimated"),
         _json("finish", "Why each row ended: eos, length, stop string, time, other (criterion)"),
-        _json("summary", "Of an encoding: modules run, placeholders before and after, ids cut"),
+        _json(
+            "summary",
+            "Of an encoding: modules run, placeholders, ids cut; of generate: caches alive",
+        ),
         _integer("recorder_ns", "Recorder's own time inside the call"),
         _integer("waited_ns", "Time that the thread was ready and waited for a processor"),
     ),
