@@ -30,6 +30,7 @@ def batch_row_differs(trace: Trace) -> Iterator[Found | Untold]:
                 if ids in prompts.values() and _is_alike(batch, alone):
                     compared = True
                     yield from _differing(batch, row, alone)
+                    break  # the same prompt asked alone again says the same
         if not compared and (batch.prompt["attended"] == False).any():  # noqa: E712
             yield Untold("single_run")
 

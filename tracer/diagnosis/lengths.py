@@ -147,12 +147,13 @@ def limit_not_applied(trace: Trace) -> Iterator[Found]:
     rows = settings[(settings["setting"] == "max_length") & settings["asked"].notna()]
     rows = rows[rows["scope"].isin(["tokenizer", "processor"]) & rows["used"].eq(False)]
     calls = trace["calls"].set_index("seq")
-    for row in rows.to_dict("records"):
+    for row in rows[rows["event"].isin(calls.index)].to_dict("records"):
         call = calls.loc[row["event"]]
         shape = summary(call).get("input_ids") or [0, 0]
-        if call["kind"] == "encode" and shape[-1] > value(row["asked"]):
+        limit = value(row["asked"])
+        if call["kind"] == "encode" and isinstance(limit, int) and shape[-1] > limit:
             yield Found(
-                {"limit": value(row["asked"]), "tokens": shape[-1]},
+                {"limit": limit, "tokens": shape[-1]},
                 rows_of("settings", pd.DataFrame([row]), "asked", "effective", "used", "why"),
             )
 
