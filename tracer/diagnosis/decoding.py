@@ -8,7 +8,7 @@ from typing import Any, Final
 import pandas as pd
 
 from tracer.diagnosis.finding import Found, rows_of
-from tracer.diagnosis.generating import Generating, generations, summary, value
+from tracer.diagnosis.generating import Generating, generations, needs_text, summary, value
 from tracer.diagnosis.rules import rule
 from tracer.trace import Trace
 
@@ -19,6 +19,7 @@ _BY_CALLER: Final = frozenset({"call", "config object"})
 
 
 @rule("end_token_no_stop", "fatal", "trace", "vllm-project/vllm#4182")
+@needs_text
 def end_token_no_stop(trace: Trace) -> Iterator[Found]:
     """The model said an end token that is no stop id of this call, and went on."""
     for call in generations(trace):
@@ -122,6 +123,7 @@ def cut_at_hidden_limit(trace: Trace) -> Iterator[Found]:
 
 
 @rule("repetition_loop", "warning", "trace")
+@needs_text
 def repetition_loop(trace: Trace) -> Iterator[Found]:
     """A row that says the same again and again until something else stops it."""
     for call in generations(trace):
