@@ -68,9 +68,7 @@ def an_answer_whose_beginning_is_given(bench: Bench):
     begun = [*MESSAGES, {"role": "assistant", "content": "I know"}]
 
     def make(tokenizer):
-        text = _rendered(
-            tokenizer, begun, add_generation_prompt=False, continue_final_message=True
-        )
+        text = _rendered(tokenizer, begun, add_generation_prompt=False, continue_final_message=True)
         return _plain(tokenizer, text)
 
     return _asked(bench, make)
