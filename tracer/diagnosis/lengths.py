@@ -34,8 +34,7 @@ def positions_exhausted(trace: Trace) -> Iterator[Found]:
     """A sequence longer than the model's positions, on which the call failed."""
     for call, reached, steps in _reaching(trace):
         limit = call["position_limit"]
-        # The last step that is written may be the one before the failure.
-        if call["status"] == "error" and reached >= limit and _failed_beyond(steps, limit):
+        if call["status"] == "error" and reached > limit and _ended_in(trace, steps):
             yield Found(
                 {"reached": reached, "limit": int(limit), "name": str(call["name"])},
                 rows_of("calls", call.to_frame().T, "name", "status", "position_limit")
@@ -43,9 +42,13 @@ def positions_exhausted(trace: Trace) -> Iterator[Found]:
             )
 
 
-def _failed_beyond(steps: pd.DataFrame, limit: int) -> bool:
-    failed = steps[steps["status"] == "error"]
-    return bool((failed["last_position"].fillna(limit) >= limit).any())
+def _ended_in(trace: Trace, steps: pd.DataFrame) -> bool:
+    """Whether the last step gave no token: what failed is its forward."""
+    if steps.empty:
+        return True
+    last, choices = steps.iloc[-1], trace["choices"]
+    chosen = choices[(choices["call"] == last["call"]) & (choices["step"] == last["step"])]
+    return chosen.empty
 
 
 def _reaching(trace: Trace) -> Iterator[tuple[pd.Series, int, pd.DataFrame]]:

@@ -92,22 +92,35 @@ def a_picture_of_a_few_pixels(bench: Bench):
 FILM = "<|vision_start|><|video_pad|><|vision_end|>What happens?"
 
 
-def _filmed(bench: Bench, **settings):
-    _, processor = bench.seeing_model()
-    frames = np.random.default_rng(0).integers(0, 255, (8, 56, 56, 3), dtype=np.uint8)
+def _filmed(bench: Bench, fps=None, new_tokens=0):
+    """Eight frames, with the rate at which they were taken or without; an answer if asked for."""
+    model, processor = bench.seeing_model()
+    frames = np.random.default_rng(0).integers(0, 255, (8, 112, 112, 3), dtype=np.uint8)
+    told = {"total_num_frames": 8, "fps": fps, "frames_indices": list(range(8))}
+    five = {"video_metadata": [told], "do_sample_frames": False}
+    given = {} if fps is None else five if GENERATION >= 5 else {"fps": fps}
     with bench.recorded() as recording:
-        processor(text=[FILM], videos=[list(frames)], return_tensors="pt", **settings)
+        inputs = processor(text=[FILM], videos=[list(frames)], return_tensors="pt", **given)
+        if new_tokens:
+            model.generate(**inputs, do_sample=False, max_new_tokens=new_tokens)
     return recording.trace
 
 
-@fault("video_rate_assumed", also=("picture_enlarged",))
+@fault("video_rate_assumed")
 def frames_without_their_rate(bench: Bench):
     return _filmed(bench)
 
 
-@clean("video_rate_assumed", also=("picture_enlarged",))
+@clean("video_rate_assumed")
 def frames_with_their_rate(bench: Bench):
-    if GENERATION < 5:
-        return _filmed(bench, fps=4.0)
-    told = {"total_num_frames": 8, "fps": 4.0, "frames_indices": list(range(8))}
-    return _filmed(bench, video_metadata=[told], do_sample_frames=False)
+    return _filmed(bench, 4.0)
+
+
+@fault("video_steps_collide")
+def frames_that_follow_too_closely_for_the_model(bench: Bench):
+    return _filmed(bench, 48.0 if GENERATION >= 5 else 4.0, new_tokens=2)
+
+
+@clean("video_steps_collide", "video_rate_assumed", also=("choice_overruled",))
+def frames_a_second_apart(bench: Bench):
+    return _filmed(bench, 1.0, new_tokens=2)

@@ -14,6 +14,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from tracer.checkpoint import Header
+from tracer.instrument.loads import written
 from tracer.instrument.patching import IsOn, Wrap
 from tracer.spans import ACTIVE, ThreadState
 
@@ -81,7 +82,7 @@ class Load:
     reads: list[tuple[Any, ...]] = dataclasses.field(default_factory=list)
     weights_seq: int = -1
     build_span: Any = None
-    before_fill: dict[str, tuple[int, int]] = dataclasses.field(default_factory=dict)
+    before_fill: dict[str, written.State] = dataclasses.field(default_factory=dict)
     meta: dict[str, list[Any]] = dataclasses.field(default_factory=dict)
     expected: dict[str, tuple[int, ...]] = dataclasses.field(default_factory=dict)
     expected_bytes: dict[str, int] = dataclasses.field(default_factory=dict)

@@ -22,6 +22,7 @@ from tracer.instrument.loads import (
     placements,
     read_rows,
     shard_rows,
+    written,
 )
 from tracer.instrument.loads.load_notes import JOBS, Load
 from tracer.instrument.stages import Call, Observer, open_call, open_span
@@ -242,10 +243,10 @@ def moved_missing(state: ThreadState, call: Call) -> Observer:
     state.close(span, outcome.status)
 
 
-def _versions(model: Any, placed: Iterable[str]) -> dict[str, tuple[int, int]]:
+def _versions(model: Any, placed: Iterable[str]) -> dict[str, written.State]:
     done = set(placed)
     return {
-        each.name: (id(each.tensor), each.tensor._version)
+        each.name: written.state_of(each.tensor)
         for each in placements.named_tensors(model)
         if each.name not in done and each.tensor.device.type != "meta"
     }
