@@ -45,7 +45,7 @@ def a_layer_on_the_disk(bench: Bench):
     )
 
 
-@fault("model_untied")
+@fault("model_untied", also=("model_differs",))
 def a_head_copied_from_its_embedding(bench: Bench):
     model = bench.fresh("qwen2")
     model.lm_head.weight = torch.nn.Parameter(model.lm_head.weight.detach().clone())
