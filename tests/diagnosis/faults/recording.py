@@ -47,17 +47,23 @@ def a_slow_kernel_for_its_weights(bench: Bench):
     return with_eager(bench, output_attentions=True)
 
 
-def costing(share: float):
+def costing(share: float, **options):
     """A trace of a recorder with this share; it would take minutes to be so slow for real."""
     cost = {"own_spans_ns": 4 * 10**9, "module_calls": 0, "module_call_ns": None, "share": share}
-    return make_trace({}, manifest=MANIFEST | {"recorder": cost})
+    manifest = MANIFEST | {"recorder": cost, "options": {"detail": "layers"} | options}
+    return make_trace({}, manifest=manifest)
 
 
 @fault("recorder_costly")
 def a_recorder_that_takes_a_third(bench: Bench):
-    return costing(0.33)
+    return costing(0.33, detail="modules", values=True)
 
 
 @clean("recorder_costly")
 def a_recorder_that_takes_a_hundredth(bench: Bench):
-    return costing(0.01)
+    return costing(0.01, detail="modules", values=True)
+
+
+@clean("recorder_costly")
+def a_toy_so_quick_that_any_look_at_it_takes_a_third(bench: Bench):
+    return costing(0.33)
