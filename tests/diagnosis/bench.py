@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import contextlib
 import functools
+import json
 import shutil
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -90,3 +91,11 @@ class Bench:
         """A recording in memory; its `.trace` is there after the block."""
         with tracer.record(None, strict=True, **options) as recording:
             yield recording
+
+
+def rewritten(path: Path, change: Callable[[Any], Any]) -> None:
+    """Change what a JSON file holds in place; what is then None is left out."""
+    content = json.loads(path.read_text("utf-8"))
+    change(content)
+    kept = {name: value for name, value in content.items() if value is not None}
+    path.write_text(json.dumps(kept), "utf-8")

@@ -25,6 +25,11 @@ Make = Callable[[Bench], Any]
 GENERATION = int(transformers.__version__.partition(".")[0])
 
 
+def dtype_as(dtype: Any) -> dict[str, Any]:
+    """The argument of `from_pretrained` that asks for a dtype, under this release's name."""
+    return {"dtype" if GENERATION >= 5 else "torch_dtype": dtype}
+
+
 @dataclasses.dataclass(frozen=True)
 class Case:
     """One run that the doctor is tried on.

@@ -82,7 +82,8 @@ def _has_ranks(path: Path) -> bool:
 
 def _live(subject: Any, processor: Any) -> Live:
     if not hasattr(subject, "named_parameters") and hasattr(subject, "model"):
-        own = getattr(subject, "processor", None) or getattr(subject, "tokenizer", None)
+        names = ("processor", "tokenizer", "front")  # of a pipeline, or of a Lab
+        own = next((held for name in names if (held := getattr(subject, name, None))), None)
         subject, processor = subject.model, processor or own
     if not hasattr(subject, "named_parameters"):
         raise TracerError(

@@ -10,6 +10,7 @@ from typing import Final
 
 import pandas as pd
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from tracer.conditions import Where
 from tracer.storage import Store
@@ -33,6 +34,7 @@ class HeldTrace(Trace):
         self.asked: set[str] = set()
         self._held: dict[str, Store] = {}
         self._frames: dict[str, pd.DataFrame] = {}
+        self._answers: dict[str, pd.DataFrame] = {}
 
     def arrow(
         self,
@@ -48,6 +50,25 @@ class HeldTrace(Trace):
         if table not in self._held:
             self._held[table] = Store.from_tables({}, {table: super().arrow(table)})
         return self._held[table].read(table, columns, where, limit)
+
+    def read(
+        self,
+        table: str,
+        columns: Sequence[str] | None = None,
+        where: Where = None,
+        limit: int | None = None,
+    ) -> pd.DataFrame:
+        """As `Trace.read`; the same question is answered once, each time with a frame of its own.
+
+        Analyses ask for the same columns for every load, and making a frame takes longest.
+        """
+        if table in _LARGE or isinstance(where, pc.Expression):
+            return super().read(table, columns, where, limit)
+        self.asked.add(table)
+        question = repr((table, columns, where, limit))
+        if question not in self._answers:
+            self._answers[question] = super().read(table, columns, where, limit)
+        return self._answers[question].copy()
 
     def __getitem__(self, table: str) -> pd.DataFrame:
         """A whole table, as `Trace` gives it; the same frame for everybody who asks."""

@@ -12,9 +12,10 @@ from tracer.trace import Trace
 
 _COMPILED: Final = "pytorch/pytorch#117758, pytorch/pytorch#115750"
 _EAGER: Final = "huggingface/transformers#30978, huggingface/transformers#31990"
-_BUDGET_SHARE: Final = 0.1
-_BUDGET_NS: Final = 1_000_000_000
-"""A toy's forward is so short that any look at it is a large share: both must be exceeded."""
+_BUDGET_SHARE, _TOY_SHARE, _BUDGET_NS, _TOY_VALUES = 0.1, 0.25, 1_000_000_000, 10_000_000
+"""A toy's forward is so short that any look at it is a large share: of one with fewer values than
+`_TOY_VALUES` only what more than the usual was asked of the recording is told, and from a larger
+share on. What took less than a second in all is never told."""
 
 
 @rule("modules_hidden", "note", "trace", _COMPILED)
@@ -66,10 +67,13 @@ def recorder_costly(trace: Trace) -> Answers:
     cost = trace.manifest.get("recorder") or {}
     share, own = cost.get("share"), cost.get("own_spans_ns") or 0
     own += (cost.get("module_calls") or 0) * (cost.get("module_call_ns") or 0)
-    if share is None or share < _BUDGET_SHARE or own < _BUDGET_NS:
-        return
     options = trace.manifest.get("options", {})
     asked = [name for name in ("values", "logits", "verify_weights") if options.get(name)]
+    is_toy = not (trace["models"]["parameters"].fillna(0) >= _TOY_VALUES).any()
+    if is_toy and not asked and options.get("detail") != "modules":
+        return
+    if share is None or share < (_TOY_SHARE if is_toy else _BUDGET_SHARE) or own < _BUDGET_NS:
+        return
     yield Found(
         {
             "share": f"{100 * share:.0f} %",
