@@ -7,7 +7,7 @@ from typing import Any, Final
 
 from tracer.diagnosis.caches import common_length
 from tracer.diagnosis.finding import Found, Untold, rows_of
-from tracer.diagnosis.generating import Generating, generations
+from tracer.diagnosis.generating import Generating, generations, needs_text
 from tracer.diagnosis.rules import rule
 from tracer.trace import Trace
 
@@ -19,6 +19,7 @@ _TIE: Final = 0.01
 
 
 @rule("batch_row_differs", "warning", "trace", "huggingface/transformers#34658")
+@needs_text
 def batch_row_differs(trace: Trace) -> Iterator[Found | Untold]:
     """A row of a batch whose answer is not the one that its prompt gets alone, both greedy."""
     greedy = [one for one in generations(trace) if one.is_greedy and not one.is_encoder_decoder]
@@ -30,6 +31,7 @@ def batch_row_differs(trace: Trace) -> Iterator[Found | Untold]:
                 if ids in prompts.values() and _is_alike(batch, alone):
                     compared = True
                     yield from _differing(batch, row, alone)
+                    break  # the same prompt asked alone again says the same
         if not compared and (batch.prompt["attended"] == False).any():  # noqa: E712
             yield Untold("single_run")
 

@@ -8,7 +8,7 @@ from typing import Final
 import pandas as pd
 
 from tracer.diagnosis.finding import Found, rows_of
-from tracer.diagnosis.generating import Generating, generations
+from tracer.diagnosis.generating import Generating, generations, needs_text
 from tracer.diagnosis.rules import rule
 from tracer.trace import Trace
 
@@ -38,6 +38,7 @@ def cache_off(trace: Trace) -> Iterator[Found]:
 
 
 @rule("cache_not_reused", "warning", "trace")
+@needs_text
 def cache_not_reused(trace: Trace) -> Iterator[Found]:
     """Turns of one conversation that computed what the turn before had computed already."""
     earlier: list[Generating] = []

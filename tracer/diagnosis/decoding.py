@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterator, Sequence
 from typing import Any, Final
 
 import pandas as pd
 
 from tracer.diagnosis.finding import Found, rows_of
-from tracer.diagnosis.generating import Generating, generations, value
+from tracer.diagnosis.generating import Generating, generations, needs_text, summary, value
 from tracer.diagnosis.rules import rule
 from tracer.trace import Trace
 
@@ -20,9 +19,13 @@ _BY_CALLER: Final = frozenset({"call", "config object"})
 
 
 @rule("end_token_no_stop", "fatal", "trace", "vllm-project/vllm#4182")
+@needs_text
 def end_token_no_stop(trace: Trace) -> Iterator[Found]:
     """The model said an end token that is no stop id of this call, and went on."""
     for call in generations(trace):
+        is_asked = call.settings.get("eos_token_id", {}).get("origin") in _BY_CALLER
+        if is_asked and not call.stop_ids:
+            continue  # the caller wants no end
         ends = _known_ends(trace, call)
         missing = {token: known for token, known in ends.items() if token not in call.stop_ids}
         said = _said_and_gone_on(call, set(missing))
@@ -54,7 +57,7 @@ def _known_ends(trace: Trace, call: Generating) -> dict[int, str]:
             ends[int(one)] = "generation_config"
     for one in _written_behind_messages(call):
         ends.setdefault(one, "chat_template")
-    for one in _of_tokenizer(trace):
+    for one in _of_tokenizer(trace, call):
         ends.setdefault(one, "tokenizer")
     return ends
 
@@ -69,8 +72,11 @@ def _written_behind_messages(call: Generating) -> set[int]:
     return set(prompt[follows & (prompt["kind"] == "special")]["token_id"].dropna().astype(int))
 
 
-def _of_tokenizer(trace: Trace) -> set[int]:
-    """End ids of the tokenizer, where there is only one tokenizer in the trace."""
+def _of_tokenizer(trace: Trace, call: Generating) -> set[int]:
+    """The end id of the tokenizer that made the prompt, else of the only one in the trace."""
+    told = {} if call.encoding is None else summary(call.encoding)
+    if told.get("eos_token_id") is not None:
+        return {int(told["eos_token_id"])}
     settings = trace["settings"]
     rows = settings[(settings["scope"] == "tokenizer") & (settings["setting"] == "eos_token_id")]
     ids = {value(one) for one in rows["effective"].dropna()}
@@ -117,6 +123,7 @@ def cut_at_hidden_limit(trace: Trace) -> Iterator[Found]:
 
 
 @rule("repetition_loop", "warning", "trace")
+@needs_text
 def repetition_loop(trace: Trace) -> Iterator[Found]:
     """A row that says the same again and again until something else stops it."""
     for call in generations(trace):
@@ -161,30 +168,37 @@ def _looped(ids: Sequence[int], period: int) -> int:
 def prompt_decoded(trace: Trace) -> Iterator[Found]:
     """Text made of all that generate() returned: the prompt stands in front of the answer."""
     calls, spans = trace["calls"], trace["spans"]
-    decoded = calls[calls["kind"] == "output"].sort_values("seq")
+    pipelines = calls[calls["kind"] == "pipeline"]["seq"]  # which cut the prompt off the text
+    decoded = calls[(calls["kind"] == "output") & ~calls["parent"].isin(pipelines)]
     made = list(generations(trace))
-    for _, output in decoded.iterrows():
+    for _, output in decoded.sort_values("seq").iterrows():
         call = next((one for one in reversed(made) if one.seq < output["seq"]), None)
         told = spans[(spans["parent"] == output["seq"]) & spans["summary"].notna()]
         if call is None or told.empty or call.is_encoder_decoder or call.prompt.empty:
             continue
-        summary = json.loads(told["summary"].iloc[0])
-        if _holds_prompt(call, summary):
+        if _holds_prompt(call, summary(told.iloc[0])):
+            is_chat = call.prompt["origin"].isin(["template", "user"]).any()
             yield Found(
                 {"count": int(call.prompt.groupby("row").size().max())},
                 rows_of("calls", output.to_frame().T, "name") + rows_of("spans", told, "summary"),
+                # A text that is continued may well be wanted whole.
+                None if is_chat or _has_template(call) else "note",
             )
             return
 
 
-def _holds_prompt(call: Generating, summary: dict[str, Any]) -> bool:
+def _has_template(call: Generating) -> bool:
+    return call.encoding is not None and bool(summary(call.encoding).get("has_template"))
+
+
+def _holds_prompt(call: Generating, told: dict[str, Any]) -> bool:
     """Whether so many ids were decoded as prompt and answer have, and the text begins alike."""
     length = call.prompt["position"].max() + 1
     new = call.answer.groupby("row").size().max() if len(call.answer) else 0
-    rows = summary.get("rows") or 0
-    if not rows or summary.get("ids") != rows * (length + new):
+    rows = told.get("rows") or 0
+    if not rows or told.get("ids") != rows * (length + new):
         return False
-    texts = [one for one in summary.get("texts") or [] if isinstance(one, str)]
+    texts = [one for one in told.get("texts") or [] if isinstance(one, str)]
     beginnings = [_plain(part) for _, part in call.prompt.groupby("row")]
     if not texts or not any(beginnings):
         return True  # redacted: the number of ids is all there is

@@ -14,7 +14,8 @@ from typing import Any
 import pandas as pd
 
 from tracer.analysis.generation import generate_calls
-from tracer.diagnosis.finding import Row, items, rows_of
+from tracer.diagnosis.finding import Found, Row, Untold, items, rows_of
+from tracer.diagnosis.rules import Look
 from tracer.trace import Trace
 
 OWN_FILES = frozenset(
@@ -161,6 +162,20 @@ def summary(call: Any) -> dict[str, Any]:
     """The numbers that a call or span tells of itself; empty where it tells none."""
     held = value(call["summary"])
     return held if isinstance(held, dict) else {}
+
+
+def needs_text(look: Look) -> Look:
+    """A rule that rests on ids or texts: of a trace without them it can't tell."""
+
+    @functools.wraps(look)
+    def asked(trace: Trace) -> Iterator[Found | Untold]:
+        answers = list(look(trace))
+        yield from answers
+        ids = trace["tokens"]["token_id"]
+        if not answers and len(ids) and ids.isna().all():
+            yield Untold("text")
+
+    return asked
 
 
 def generations(trace: Trace) -> Iterator[Generating]:

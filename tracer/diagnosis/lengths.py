@@ -9,7 +9,7 @@ from typing import Any, Final
 import pandas as pd
 
 from tracer.diagnosis.finding import Found, rows_of
-from tracer.diagnosis.generating import Generating, generations, summary, value
+from tracer.diagnosis.generating import Generating, generations, needs_text, summary, value
 from tracer.diagnosis.rules import rule
 from tracer.trace import Trace
 
@@ -48,7 +48,7 @@ def _ended_in(trace: Trace, steps: pd.DataFrame) -> bool:
         return True
     last, choices = steps.iloc[-1], trace["choices"]
     chosen = choices[(choices["call"] == last["call"]) & (choices["step"] == last["step"])]
-    return chosen.empty
+    return len(chosen) == 0
 
 
 def _reaching(trace: Trace) -> Iterator[tuple[pd.Series, int, pd.DataFrame]]:
@@ -147,17 +147,19 @@ def limit_not_applied(trace: Trace) -> Iterator[Found]:
     rows = settings[(settings["setting"] == "max_length") & settings["asked"].notna()]
     rows = rows[rows["scope"].isin(["tokenizer", "processor"]) & rows["used"].eq(False)]
     calls = trace["calls"].set_index("seq")
-    for row in rows.to_dict("records"):
+    for row in rows[rows["event"].isin(calls.index)].to_dict("records"):
         call = calls.loc[row["event"]]
         shape = summary(call).get("input_ids") or [0, 0]
-        if call["kind"] == "encode" and shape[-1] > value(row["asked"]):
+        limit = value(row["asked"])
+        if call["kind"] == "encode" and isinstance(limit, int) and shape[-1] > limit:
             yield Found(
-                {"limit": value(row["asked"]), "tokens": shape[-1]},
+                {"limit": limit, "tokens": shape[-1]},
                 rows_of("settings", pd.DataFrame([row]), "asked", "effective", "used", "why"),
             )
 
 
 @rule("counted_without_template", "note", "trace")
+@needs_text
 def counted_without_template(trace: Trace) -> Iterator[Found]:
     """A message that was encoded alone, to count it, and then stood in a longer prompt."""
     tokens = trace["tokens"]

@@ -35,8 +35,18 @@ def nonfinite_module(trace: Trace) -> Iterator[Found | Untold]:
             rows_of("modules", ended, "path", "class_name", "step", "dtype", "nonfinite"),
         )
     has_values = bool(trace.manifest.get("options", {}).get("values"))
-    if found.empty and not has_values and any(_without_number(trace)):
+    if found.empty and not has_values and (any(_without_number(trace)) or _failed_to_choose(trace)):
         yield Untold("values")
+
+
+def _failed_to_choose(trace: Trace) -> bool:
+    """Whether a sampled answer broke off between a forward and its choice, as with NaN it does."""
+    for call in generations(trace):
+        if call.call["status"] == "error" and len(call.steps) and not call.is_greedy:
+            last = call.steps.iloc[-1]
+            if not pd.isna(last["forward_ns"]) and (call.choices["step"] != last["step"]).all():
+                return True
+    return False
 
 
 @rule("nonfinite_scores", "fatal", "trace")

@@ -12,7 +12,7 @@ from typing import Any
 import pandas as pd
 
 from tracer.diagnosis.finding import Found, rows_of
-from tracer.diagnosis.generating import Generating, generations, summary, value
+from tracer.diagnosis.generating import Generating, generations, needs_text, summary, value
 from tracer.diagnosis.rules import rule
 from tracer.trace import Trace
 
@@ -40,6 +40,7 @@ def _ends_hidden(attended: pd.Series) -> bool:
 
 
 @rule("padding_attended", "fatal", "trace", "huggingface/transformers#25790")
+@needs_text
 def padding_attended(trace: Trace) -> Iterator[Found]:
     """Pad ids at the ends of rows that attention sees."""
     for call in generations(trace):
@@ -78,6 +79,7 @@ def _ends(part: pd.DataFrame, pad: int, call: Generating) -> pd.DataFrame:
 
 
 @rule("mask_inferred", "note", "trace", "huggingface/transformers#25790")
+@needs_text
 def mask_inferred(trace: Trace) -> Iterator[Found]:
     """No mask was given: the library hid every pad id, wherever it stood."""
     for call in generations(trace):
@@ -96,6 +98,7 @@ def mask_inferred(trace: Trace) -> Iterator[Found]:
 
 
 @rule("pad_equals_end", "warning", "trace", "huggingface/transformers#25790")
+@needs_text
 def pad_equals_end(trace: Trace) -> Iterator[Found]:
     """Padding, no mask, and a pad id that ends answers too: no mask can be inferred."""
     for call in generations(trace):

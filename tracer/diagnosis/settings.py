@@ -112,15 +112,16 @@ def two_limits(trace: Trace) -> Iterator[Found]:
 
 @rule("sampled_by_file", "note", "trace", "huggingface/transformers#33427")
 def sampled_by_file(trace: Trace) -> Iterator[Found]:
-    """The model's own file turned sampling on, and it showed: a less likely token was taken."""
+    """The model's file, or a pipeline, turned sampling on, and it showed in what was chosen."""
+    unasked = {*OWN_FILES, "pipeline"}
     for call in generations(trace):
         row = call.settings.get("do_sample", {})
-        if row.get("effective") is not True or row.get("origin") not in OWN_FILES:
+        if row.get("effective") is not True or row.get("origin") not in unasked:
             continue
         names = [
             name
             for name, one in call.settings.items()
-            if one["origin"] in OWN_FILES and one["used"] and name in (*_SAMPLING, "do_sample")
+            if one["origin"] in unasked and one["used"] and name in (*_SAMPLING, "do_sample")
         ]
         chosen = call.choices[call.choices["accepted"].fillna(True).astype(bool)]
         others = chosen[chosen["raw_rank"] > 0]

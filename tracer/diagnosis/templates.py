@@ -9,7 +9,7 @@ from typing import Final
 import pandas as pd
 
 from tracer.diagnosis.finding import Found, rows_of
-from tracer.diagnosis.generating import Generating, generations, summary
+from tracer.diagnosis.generating import Generating, generations, needs_text, summary
 from tracer.diagnosis.rules import rule
 from tracer.trace import Trace
 
@@ -23,6 +23,7 @@ _TAIL: Final = 24  # characters that tell one rendered prompt from another
 
 
 @rule("template_missing", "warning", "trace")
+@needs_text
 def template_missing(trace: Trace) -> Iterator[Found]:
     """A tokenizer that has a chat template, and a prompt without any of a chat's markers."""
     for call in generations(trace):
@@ -45,6 +46,7 @@ def _text(tokens: pd.DataFrame) -> str:
 
 
 @rule("begin_doubled", "warning", "trace")
+@needs_text
 def begin_doubled(trace: Trace) -> Iterator[Found]:
     """A prompt that begins with the same special id twice: template and tokenizer both wrote it."""
     for call in generations(trace):
@@ -88,6 +90,7 @@ def _name(tokens: pd.DataFrame) -> str:
 
 
 @rule("end_before_answer", "warning", "trace")
+@needs_text
 def end_before_answer(trace: Trace) -> Iterator[Found]:
     """A tokenizer put its end marker behind the prompt, where the answer should go on."""
     for call in generations(trace):
@@ -103,6 +106,7 @@ def end_before_answer(trace: Trace) -> Iterator[Found]:
 
 
 @rule("no_generation_prompt", "warning", "trace")
+@needs_text
 def no_generation_prompt(trace: Trace) -> Iterator[Found]:
     """A rendered prompt that ends with somebody else's words, not where the answer begins."""
     calls = trace["calls"]

@@ -260,6 +260,7 @@ def _counts(encoding: Encoding, work: Work) -> dict[str, Any]:
     counts: dict[str, Any] = {
         "has_template": _has_template(work.owner, encoding.tokenizer),
         "has_pad_token": getattr(encoding.tokenizer, "pad_token_id", None) is not None,
+        "eos_token_id": getattr(encoding.tokenizer, "eos_token_id", None),
     }
     vocabulary = getattr(encoding.tokenizer, "convert_ids_to_tokens", None)
     for kind in ("image", "video"):
