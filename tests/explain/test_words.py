@@ -186,7 +186,7 @@ def test_chinese_is_chinese(kind):
         last = path.rpartition(".")[2]
         # Terms, heads and titles may be names that nobody translates; two phrases have no words.
         is_name = kind == "labels" or (kind in {"glossary", "moved"} and last in {"term", "title"})
-        is_empty = path in {"between_sentences", "summary.stage"}
+        is_empty = path in {"between_sentences", "summary.stage", "doctor.labelled"}
         assert is_name or is_empty or re.search(f"[{CHINESE}]", text), path
 
 

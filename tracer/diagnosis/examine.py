@@ -61,12 +61,14 @@ def doctor(subject: Any, processor: Any = None) -> Findings:
         TraceFormatError: It is a trace, and can't be read.
         TracerError: It is none of these.
     """
+    name = ""
     if isinstance(subject, str | os.PathLike):
+        name = os.fspath(subject)
         subject = _opened(Path(subject).expanduser())
     if isinstance(subject, Inspection):
         return Findings(*ask("folder", subject), str(subject.folder))
     if isinstance(subject, Trace):
-        return Findings(*ask("trace", HeldTrace(subject)), repr(subject))
+        return Findings(*ask("trace", HeldTrace(subject)), name or repr(subject))
     subject = _live(subject, processor)
     return Findings(*ask("live", subject), type(subject.model).__name__)
 

@@ -18,10 +18,11 @@ from tracer.diagnosis.finding import Finding, Row, Undecided, in_order, plain
 from tracer.export.text import visible_text
 from tracer.views import cells
 
-_WIDEST_CELL: Final = 60
+_WIDEST_CELL: Final = 120
 _COLUMNS: Final = ["rule", "severity", "title", "sentence", "why", "fix", "evidence", "reference"]
 _COLOURS: Final = {"fatal": "#b3261e", "warning": "#8a5a00", "note": "#33608c"}
 _THREAD: Final = re.compile(r"\b([\w.-]+/[\w.-]+)#(\d+)")
+_CODE: Final = re.compile("`([^`]+)`")
 _ADDRESS: Final = re.compile(r"https://[^\s,]+")
 
 
@@ -81,19 +82,23 @@ def _lines(findings: Findings) -> Iterator[str]:
         severity = explain.text(f"doctor.{one.severity}")
         yield f"[{severity}] {_line(one.title)} · {one.rule}"
         yield f"  {_line(one.sentence)}"
-        yield f"  {explain.text('doctor.why')}: {_line(one.why)}"
-        yield f"  {explain.text('doctor.fix')}: {_line(one.fix)}"
+        yield f"  {_labelled('why', _line(one.why))}"
+        yield f"  {_labelled('fix', _line(one.fix))}"
         for row in one.evidence[:3]:
             yield f"    {_line(_row_text(row))}"
         if len(one.evidence) > 3:
             yield f"    ... {len(one.evidence) - 3} +"
         if one.reference:
-            yield f"  {explain.text('doctor.reference')}: {one.reference}"
+            yield f"  {_labelled('reference', one.reference)}"
     if findings.undecided:
         yield ""
         yield explain.text("doctor.undecided")
     for question in findings.undecided:
         yield f"  {question.title} · {question.rule}: {_line(question.sentence)}"
+
+
+def _labelled(name: str, text: str) -> str:
+    return explain.text("doctor.labelled", label=explain.text(f"doctor.{name}"), text=text)
 
 
 def _row_text(row: Row) -> str:
@@ -135,12 +140,13 @@ def _card(one: Finding) -> str:
     parts = [f"<p>{badge} · <b>{_safe(one.title)}</b> <code>{_safe(one.rule)}</code></p>"]
     parts.append(f"<p>{_safe(one.sentence)}</p>")
     for name, text in (("why", one.why), ("fix", one.fix)):
-        parts.append(f"<p><i>{explain.text(f'doctor.{name}')}:</i> {_safe(text)}</p>")
+        label = f"<i>{explain.text(f'doctor.{name}')}</i>"
+        told = explain.text("doctor.labelled", label=label, text=_with_code(text))
+        parts.append(f"<p>{told}</p>")
     if one.evidence:
         parts.append(_rows(one))
     if one.reference:
-        about = explain.text("doctor.reference")
-        parts.append(f"<p><small>{about}: {_linked(one.reference)}</small></p>")
+        parts.append(f"<p><small>{_labelled('reference', _linked(one.reference))}</small></p>")
     return f"<div style='{style}'>{''.join(parts)}</div>"
 
 
@@ -173,6 +179,11 @@ def _table(name: str, rows: list[Row]) -> str:
 
 def _safe(text: str) -> str:
     return html.escape(_line(text))
+
+
+def _with_code(text: str) -> str:
+    """Escaped, and what stands in backticks set as code."""
+    return _CODE.sub(r"<code>\1</code>", _safe(text))
 
 
 def _linked(reference: str) -> str:

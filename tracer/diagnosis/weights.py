@@ -18,6 +18,7 @@ from tracer.diagnosis.rules import Answers, rule
 from tracer.inspecting.prefixes import prefix_rules
 from tracer.schema import SHAPE_MISFIT
 from tracer.trace import Trace
+from tracer.views import labels
 
 _TASKS: Final = "huggingface/transformers#46881"
 _TIES: Final = "huggingface/transformers#3799, huggingface/transformers#26173"
@@ -87,8 +88,8 @@ def weights_mismatched(trace: Trace) -> Answers:
             {
                 "count": len(own),
                 "first": params.iloc[0],
-                "stored": items(first["shape"]),
-                "expected": items(expected.iloc[0]) if len(expected) else None,
+                "stored": labels.shape_label(first["shape"]),
+                "expected": labels.shape_label(expected.iloc[0]) if len(expected) else None,
             },
             rows_of("checkpoint_tensors", own, "shape", "fate", "because")
             + rows_of("placements", placed, "expected_shape", "origin", "because"),
