@@ -44,6 +44,9 @@ REPLAY = ["schema", "errors", "manifest", "ranks", "folder", "storage", "recover
 REPLAY += ["batches", "conditions", "archive", "merging", "frames", "trace", "summary", "scrubbing"]
 REPLAY += ["formats*", "problems", "survey", "machine"]
 REPLAY += ["audit*", "export*", "analysis*", "views*", "explain*"]
+# The way in to the doctor may inspect a folder, which may build a model; rules on a live one may
+# compare it with its files. All others ask no torch.
+REPLAY += ["diagnosis.[!el]*", "diagnosis.loading"]
 LIVE_PACKAGES = {"torch", "torchvision", "transformers", "accelerate", "tokenizers", "safetensors"}
 LIVE_PACKAGES |= {"qwen_vl_utils", "huggingface_hub"}
 LIVE = [

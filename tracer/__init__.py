@@ -9,6 +9,8 @@ import importlib
 from typing import TYPE_CHECKING, Any, Final
 
 if TYPE_CHECKING:
+    from tracer.diagnosis.examine import doctor
+    from tracer.diagnosis.findings import Findings
     from tracer.environment import check
     from tracer.errors import (
         CheckpointError,
@@ -32,6 +34,7 @@ __version__ = "0.1.0"
 
 __all__ = [
     "CheckpointError",
+    "Findings",
     "IncompleteTraceWarning",
     "Inspection",
     "Lab",
@@ -44,6 +47,7 @@ __all__ = [
     "UnknownNameError",
     "audit_model",
     "check",
+    "doctor",
     "explore",
     "inspect",
     "language",
@@ -54,6 +58,8 @@ __all__ = [
 ]
 
 _ROOMS: Final = {
+    "tracer.diagnosis.examine": ("doctor",),
+    "tracer.diagnosis.findings": ("Findings",),
     "tracer.environment": ("check",),
     "tracer.errors": (
         "CheckpointError",

@@ -1,8 +1,8 @@
 """`python -m tracer ...`: the lab from a shell, and the only place that prints and exits.
 
-Each command is one function that calls the rooms below and returns nothing. What the lab refuses
-(a TracerError) becomes one line and exit code 2; any other error is shown as Python shows it. Rooms
-are imported inside the commands, so that `show` and `export` never load torch.
+Each command is one function that calls the rooms below and gives an exit code, or nothing for 0.
+What the lab refuses (a TracerError) becomes one line and exit code 2; any other error is shown as
+Python shows it. Rooms are imported inside the commands: `show` and `export` never load torch.
 """
 
 from __future__ import annotations
@@ -56,7 +56,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         _speak(sys.argv[1:] if arguments is None else arguments)
         options = _parser().parse_args(arguments)
         script = getattr(options, "script", None)
-        options.command(options)
+        code = options.command(options)
         sys.stdout.flush()
     except TracerError as error:
         if _frames_from(script, error.__traceback__):
@@ -69,7 +69,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         # The reader (head, less) has gone: what is left to flush at exit goes nowhere.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 1
-    return 0
+    return int(code or 0)
 
 
 def _speak(arguments: Sequence[str]) -> None:
@@ -104,7 +104,7 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--lang", choices=LANGUAGES, help=_word("lang"))
     commands = parser.add_subparsers(required=True, metavar="COMMAND")
 
-    def add(name: str, run: Callable[[argparse.Namespace], None]) -> Any:
+    def add(name: str, run: Callable[[argparse.Namespace], int | None]) -> Any:
         command = commands.add_parser(name, help=_word(name), description=_word(name))
         command.set_defaults(command=run)
         return command
@@ -140,6 +140,10 @@ def _parser() -> argparse.ArgumentParser:
     record.add_argument("--detail", choices=DETAILS, default="layers", help=_word("record_detail"))
     record.add_argument("script", type=_existing_file, metavar="SCRIPT")
     record.add_argument("arguments", nargs=argparse.REMAINDER, metavar="ARGS")
+
+    doctor = add("doctor", _doctor)
+    doctor.add_argument("path", type=Path, metavar="PATH", help=_word("doctor_path"))
+    doctor.add_argument("--json", action="store_true", help=_word("doctor_json"))
 
     lab = add("lab", _lab)
     lab.add_argument("--copy", type=Path, metavar="DIR", help=_word("lab_copy"))
@@ -245,6 +249,18 @@ def _export(options: argparse.Namespace) -> None:
         _say(str(trace.to_parquet(options.folder)))
     else:
         _say(str(trace.to_csv(options.folder, excel=options.excel)))
+
+
+def _doctor(options: argparse.Namespace) -> int:
+    """Print findings; 0 where there are none, 1 where there are, 2 where nothing could be told."""
+    findings = tracer.doctor(options.path)
+    if options.json:
+        _say(json.dumps(findings.content(), ensure_ascii=False, indent=1, allow_nan=False))
+    else:
+        _say(str(findings))
+    if findings:
+        return 1
+    return 2 if any(one.needs == "rule_failed" for one in findings.undecided) else 0
 
 
 def _record(options: argparse.Namespace) -> None:

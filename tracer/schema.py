@@ -161,13 +161,22 @@ _TABLES = (
         _json("stop_ids", "Ids that end a row, each with where it came from"),
         _text("grad_mode", "Gradient mode seen inside: grad, no_grad or inference_mode"),
         _boolean("compiled", "Whether a forward of the call ran compiled"),
+        _boolean("training", "Whether any module of the model was in training mode"),
+        _real("dropout", "Largest probability of a dropout that is on; missing outside training"),
+        _boolean(
+            "keeps_graph", "Whether the output of a user's forward holds a graph for gradients"
+        ),
+        _integer("position_limit", "Positions that the model's configuration provides"),
         _json("rng_state", "State of the CPU generator at the start: bytes in hex, by device"),
         _integer("cache_prefix_tokens", "Leading ids of the prompt that a passed cache holds"),
         _integer("cache_first_difference", "First position where cache and prompt differ"),
         _integer("recomputed_tokens", "Prompt tokens computed again although cached before"),
         _integer("recomputed_ns", "Estimated share of prefill for those tokens", "estimated"),
         _json("finish", "Why each row ended: eos, length, stop string, time, other (criterion)"),
-        _json("summary", "Of an encoding: modules run, placeholders before and after, ids cut"),
+        _json(
+            "summary",
+            "Of an encoding: modules run, placeholders, ids cut; of generate: caches alive",
+        ),
         _integer("recorder_ns", "Recorder's own time inside the call"),
         _integer("waited_ns", "Time that the thread was ready and waited for a processor"),
     ),
@@ -385,6 +394,7 @@ _TABLES = (
         _text("origin", "call, config object, generation_config.json, config.json, library, ..."),
         _boolean("used", "Whether it has an effect in this call"),
         _text("why", "Why it is used or not"),
+        _json("model_value", "What the model's own generation config has, where that differs"),
     ),
     _fact(
         "chain",

@@ -138,7 +138,7 @@ def test_a_finding_takes_its_numbers(chinese):
 
 def test_braces_in_what_is_put_in_stay_as_they_are():
     told = explain.finding("padding_attended", count="{0}", rows="{rows.__class__}")
-    assert "{0} padding positions in {rows.__class__}" in told.text
+    assert "{0} padding positions, in row {rows.__class__}" in told.text
 
 
 @pytest.mark.parametrize(

@@ -141,3 +141,15 @@ def test_time_that_no_step_takes_breaks_the_fifth_check(llama_folder, monkeypatc
 
 def test_a_healthy_load_breaks_none(llama_folder):
     assert _audited(llama_folder)[0] == {}
+
+
+def test_a_load_in_inference_mode_is_told_like_any_other(llama_folder):
+    """Torch counts no writes into what it makes there."""
+    with tracer.record(strict=True) as plain:
+        AutoModelForCausalLM.from_pretrained(llama_folder)
+    with torch.inference_mode(), tracer.record(strict=True, verify_weights=True) as recording:
+        AutoModelForCausalLM.from_pretrained(llama_folder)
+    traces = plain.trace, recording.trace
+    origins = [trace["placements"].set_index("param")["origin"].to_dict() for trace in traces]
+    assert origins[0] == origins[1]
+    assert _broken_but_time(recording.trace) == {}

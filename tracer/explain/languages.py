@@ -63,7 +63,7 @@ def words(kind: str, code: str | None = None) -> dict[str, Any]:
     """All words of one kind, such as `stages`; not to be changed.
 
     Args:
-        kind: A file's name without its ending.
+        kind: A file's name without its ending, or the name of a folder of files.
         code: A language; by default the one that holds.
 
     Raises:
@@ -79,5 +79,13 @@ def names(kind: str) -> dict[str, Any]:
 
 @functools.cache
 def _read(folder: str, kind: str) -> dict[str, Any]:
-    file = importlib.resources.files("tracer.explain").joinpath(folder, f"{kind}.toml")
-    return tomllib.loads(file.read_text("utf-8"))
+    """One file, or all files of a folder of that name: findings have a file a stage."""
+    place = importlib.resources.files("tracer.explain").joinpath(folder)
+    parts = place.joinpath(kind)
+    files = [place.joinpath(f"{kind}.toml")]
+    if parts.is_dir():
+        files = sorted(parts.iterdir(), key=lambda file: file.name)
+    found: dict[str, Any] = {}
+    for file in files:
+        found |= tomllib.loads(file.read_text("utf-8"))
+    return found

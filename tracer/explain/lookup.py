@@ -189,7 +189,7 @@ def finding(rule: str, code: str | None = None, **values: Any) -> Finding:
     """A finding of the doctor in words.
 
     Args:
-        rule: Its id, a key of `findings.toml`.
+        rule: Its id, a key of a file in `findings/`.
         code: A language; by default the one that holds.
         values: What stands in the braces of its sentences, formatted already.
 
@@ -198,6 +198,15 @@ def finding(rule: str, code: str | None = None, **values: Any) -> Finding:
     """
     found = _known("rule", rule, words("findings", code))
     return Finding(rule, **{part: text.format(**values) for part, text in found.items()})
+
+
+def finding_title(rule: str, code: str | None = None) -> str:
+    """A finding's title alone, which has no braces.
+
+    Raises:
+        UnknownNameError: There is no such rule or language.
+    """
+    return str(_known("rule", rule, words("findings", code))["title"])
 
 
 def text(phrase: str, code: str | None = None, **values: Any) -> str:

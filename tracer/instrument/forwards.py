@@ -6,7 +6,7 @@ import functools
 import sys
 from typing import Any, Final
 
-from tracer.instrument import memory, modules
+from tracer.instrument import memory, model_state, modules
 from tracer.instrument.answering import loops
 from tracer.instrument.asking import fed
 from tracer.instrument.installer import INSTALLER
@@ -57,6 +57,9 @@ def _user_forward(
 ) -> Observer:
     recorder = state.recorder
     modules.meet(recorder, model)
+    now: dict[str, Any] = {}
+    with recorder.guard("state of the model"):
+        now = model_state.of(model)
     span = open_call(
         state,
         call,
@@ -64,6 +67,7 @@ def _user_forward(
         "forward",
         model=recorder.models.of(model),
         grad_mode=modules.grad_mode(),
+        **now,
         compiled=modules.is_compiled(model) if compiled is None else compiled,
     )
     name = recorder.models.of(model)
@@ -80,7 +84,7 @@ def _user_forward(
     if prompt is not None:
         fed.end(state, prompt)
     memory.first_forward(state, name, ended=True)
-    state.close(span, outcome.status)
+    state.close(span, outcome.status, keeps_graph=model_state.keeps_graph(outcome.result))
     recorder.flush_if_due(state)
 
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 import sys
 from typing import Any, Final
 
-from tracer.instrument import measure, modules
+from tracer.instrument import measure, model_state, modules
 from tracer.instrument.answering import cached_ids, caches, choices, finishes, generation_settings
 from tracer.instrument.answering.beams import Beams
 from tracer.instrument.answering.run import Run
@@ -83,11 +83,22 @@ def _tell_call(run: Run, config: Any, kwargs: dict[str, Any]) -> None:
         "attended_pads": _attended_pads(run, config),
         "stop_ids": [{"id": one, "origin": stop_origin} for one in run.stop_ids],
         "grad_mode": modules.grad_mode(),
+        **model_state.of(run.model),
         "compiled": run.is_compiled or modules.is_compiled(run.model),
+        "summary": _caches_alive(run, cache),
         "rng_state": None
         if run.is_greedy
         else {"cpu": bytes(torch.random.get_rng_state().tolist()).hex()},
     }
+
+
+def _caches_alive(run: Run, own: Any) -> dict[str, list[str]] | None:
+    """Caches of earlier calls that somebody still holds as this call begins, by their short ids."""
+    recorder = run.recorder
+    others = [one for one in recorder.caches.alive() if one is not own]
+    # A cache of tuples goes by the run that holds it, which proves nothing of its tensors.
+    held = [recorder.caches.of(one) for one in others if hasattr(one, "get_seq_length")]
+    return {"caches_alive": sorted(held)} if held else None
 
 
 def mode(run: Run) -> str:

@@ -71,7 +71,14 @@ def tell(run: Run, config: Any) -> None:
             origin=origin,
             used=used,
             why=why,
+            model_value=_of_model(run, name, value),
         )
+
+
+def _of_model(run: Run, name: str, value: Any) -> Any:
+    """What the model itself has for a setting that has another value in force."""
+    own = run.own_config.get(name)
+    return None if own == value or own == run.defaults.get(name) else own
 
 
 def origin_of(run: Run, name: str, value: Any) -> tuple[str, Any]:

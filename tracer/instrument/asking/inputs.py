@@ -159,6 +159,19 @@ def tokenizer_call(state: ThreadState, call: Call) -> Observer:
     _leave(state, call, work, span, before, outcome)
 
 
+def ids_alone(state: ThreadState, call: Call) -> Observer:
+    """`encode`: a text into ids and nothing else."""
+    if current(state) is not None or state.run is not None:
+        yield None
+        return
+    text = input_settings.argument(call, "text")
+    work = _begin(state, call, text)
+    outcome = yield None
+    made = None if outcome.result is None else {"input_ids": outcome.result}
+    _note_pieces(state, call, work, text, made)
+    _end(state, call, work, outcome.status, made)
+
+
 def _note_pieces(state: ThreadState, call: Call, work: Work, text: Any, result: Any) -> None:
     if result is None or result.get("input_ids") is None:
         return
@@ -203,7 +216,11 @@ def _shapes(result: Any) -> dict[str, Any]:
 
 def _counts(encoding: Encoding, work: Work) -> dict[str, Any]:
     """Placeholders before and after each was written out many times, and what was cut."""
-    counts: dict[str, Any] = {}
+    counts: dict[str, Any] = {
+        "has_template": _has_template(work.owner, encoding.tokenizer),
+        "has_pad_token": getattr(encoding.tokenizer, "pad_token_id", None) is not None,
+        "eos_token_id": getattr(encoding.tokenizer, "eos_token_id", None),
+    }
     vocabulary = getattr(encoding.tokenizer, "convert_ids_to_tokens", None)
     for kind in ("image", "video"):
         mark = getattr(encoding.placeholders, kind)
@@ -221,6 +238,10 @@ def _counts(encoding: Encoding, work: Work) -> dict[str, Any]:
             }
     cut = sum(one.cut for one in encoding.pieces if one is not None)
     return counts | ({"cut_tokens": cut} if cut else {})
+
+
+def _has_template(*owners: Any) -> bool:
+    return any(getattr(owner, "chat_template", None) is not None for owner in owners)
 
 
 def _keep(recorder: Recorder, work: Work) -> Encoding:

@@ -8,6 +8,7 @@ from collections.abc import Callable, Sequence
 from typing import Any, Final
 
 from tracer.instrument.asking import template_sources
+from tracer.instrument.asking.input_settings import argument
 from tracer.instrument.stages import Call, Observer, open_call, open_span
 from tracer.recorder import Guard
 from tracer.spans import Span, ThreadState
@@ -56,7 +57,23 @@ def _open(state: ThreadState, call: Call) -> Span:
         state.recorder.notes["template_origin"] = template_sources.origin(
             state.recorder, owner, given
         )
+    with state.own_work("end of the prompt"), state.recorder.guard("generation_prompt"):
+        span.columns["summary"] = _ending(call)
     return span
+
+
+def _ending(call: Call) -> dict[str, Any]:
+    """Whether the prompt is to end where an answer begins, and whether the template can do that."""
+    owner = call.args[0]
+    conversations = _conversations(argument(call, "conversation"))
+    known = argument(call, "chat_template") or getattr(owner, "chat_template", None)
+    texts = known.values() if isinstance(known, dict) else [known]
+    return {
+        "generation_prompt": bool(argument(call, "add_generation_prompt")),
+        "offers_generation_prompt": any("add_generation_prompt" in str(one) for one in texts),
+        "continues_last": bool(argument(call, "continue_final_message")),
+        "last_roles": [str(messages[-1].get("role")) for messages in conversations if messages],
+    }
 
 
 def tokenizer_template(state: ThreadState, call: Call) -> Observer:

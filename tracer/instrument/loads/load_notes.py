@@ -14,6 +14,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from tracer.checkpoint import Header
+from tracer.instrument.loads import written
 from tracer.instrument.patching import IsOn, Wrap
 from tracer.spans import ACTIVE, ThreadState
 
@@ -83,7 +84,7 @@ class Load:
     names_span: Any = None
     """In generation 4: a model that GGUF's reader is only to ask for its names is being built."""
     built_class: Any = None
-    before_fill: dict[str, tuple[int, int]] = dataclasses.field(default_factory=dict)
+    before_fill: dict[str, written.State] = dataclasses.field(default_factory=dict)
     meta: dict[str, list[Any]] = dataclasses.field(default_factory=dict)
     expected: dict[str, tuple[int, ...]] = dataclasses.field(default_factory=dict)
     expected_bytes: dict[str, int] = dataclasses.field(default_factory=dict)

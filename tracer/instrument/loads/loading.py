@@ -21,6 +21,7 @@ from tracer.instrument.loads import (
     placements,
     read_rows,
     shard_rows,
+    written,
 )
 from tracer.instrument.loads.load_notes import JOBS, Load
 from tracer.instrument.stages import Call, Observer, open_call, open_span
@@ -227,7 +228,7 @@ def moved_missing(state: ThreadState, call: Call) -> Observer:
     if load is not None and outcome.error is None:
         with state.own_work("memory without values"):
             load.before_fill = {
-                each.name: (id(each.tensor), each.tensor._version)
+                each.name: written.state_of(each.tensor)
                 for each in placements.named_tensors(model, besides=load.placed)
                 if each.tensor.device.type != "meta"
             }

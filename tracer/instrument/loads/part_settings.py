@@ -19,6 +19,7 @@ _OF_TOKENIZERS: Final = (
     "padding_side", "truncation_side", "model_max_length", "clean_up_tokenization_spaces",
     "add_bos_token", "add_eos_token", "add_prefix_space", "split_special_tokens",
 )  # fmt: skip
+_SPECIAL_IDS: Final = ("bos_token_id", "eos_token_id", "pad_token_id")
 _PARTS: Final = ("image_processor", "video_processor", "feature_extractor")
 _LOCATING: Final = frozenset(
     {
@@ -66,6 +67,10 @@ def _of_tokenizer(recorder: Recorder, tokenizer: Any, asked: dict[str, Any]) -> 
         if origin == "tokenizer after load":  # it has only just been loaded: its own making
             origin = "library"
         yield Row("tokenizer", name, plain(asked.get(name)), plain(value), origin)
+    for name in _SPECIAL_IDS:
+        value = getattr(tokenizer, name, None)
+        if value is not None:
+            yield Row("tokenizer", name, None, plain(value), "derived")
 
 
 def _of_parts(recorder: Recorder, loaded: Any, asked: dict[str, Any]) -> Iterator[Row]:

@@ -15,7 +15,7 @@ from typing import Any, Final, NamedTuple
 
 from tracer.formats.entries import dtype_name
 from tracer.instrument import measure
-from tracer.instrument.loads import extremes, shard_facts
+from tracer.instrument.loads import extremes, shard_facts, written
 from tracer.instrument.loads.load_notes import NO_TIMES, Inner, Load, Plan
 from tracer.rows import names_text, shape_text
 
@@ -256,7 +256,10 @@ def _origin(load: Load, each: Named, tied: dict[str, str]) -> tuple[str, str]:
     before = load.before_fill.get(name)
     if before is None:
         return "unknown", "made outside the steps that the lab watches"
-    if before == (id(tensor), tensor._version):
+    is_written = written.was_written(before, tensor)
+    if is_written is None:
+        return "unknown", "made in inference mode, where torch counts no writes"
+    if not is_written:
         return "unwritten", "memory was given to it and nothing wrote into it"
     if each.persistent:
         return "initialised", "in no file; written by the class's own initialisation"

@@ -1,0 +1,131 @@
+"""Faults of a folder's tokenizer, template and token ids, found before anything is loaded."""
+
+from diagnosis.bench import Bench, rewritten
+from diagnosis.cases import clean, fault
+
+CHAT = ("folder_pad_is_end",)
+
+
+def chat(bench: Bench):
+    """The chat model, to be broken."""
+    return bench.copy(bench.chat())
+
+
+@fault("folder_without_tokenizer", also=CHAT)
+def a_folder_of_weights_alone(bench: Bench):
+    folder = chat(bench)
+    for name in ("tokenizer.json", "tokenizer_config.json", "vocab.json", "merges.txt"):
+        (folder / name).unlink()
+    return folder
+
+
+@fault("folder_without_template", also=CHAT)
+def a_tokenizer_without_a_template(bench: Bench):
+    folder = chat(bench)
+    rewritten(folder / "tokenizer_config.json", lambda own: own.pop("chat_template"))
+    return folder
+
+
+@fault("ids_beyond_embedding", also=CHAT)
+def a_token_added_without_a_row(bench: Bench):
+    folder = chat(bench)
+    token = {"id": 5000, "content": "<|new|>", "special": True, "single_word": False}
+    token |= {"lstrip": False, "rstrip": False, "normalized": False}
+    rewritten(folder / "tokenizer.json", lambda own: own["added_tokens"].append(token))
+    return folder
+
+
+@fault("stop_ids_disagree", also=())
+def a_generation_that_stops_at_another_token(bench: Bench):
+    folder = chat(bench)
+    rewritten(folder / "generation_config.json", lambda own: own.update(eos_token_id=3))
+    return folder
+
+
+@fault("stop_ids_disagree", "folder_pad_is_end")
+def a_generation_that_knows_only_the_end_of_text(bench: Bench):
+    folder = chat(bench)
+    rewritten(folder / "generation_config.json", lambda own: own.update(eos_token_id=615))
+    return folder
+
+
+@clean("stop_ids_disagree", "folder_pad_is_end")
+def a_pad_token_of_its_own(bench: Bench):
+    folder = chat(bench)
+    rewritten(folder / "generation_config.json", lambda own: own.update(pad_token_id=600))
+    return folder
+
+
+@fault("folder_pad_is_end")
+def a_pad_token_that_ends(bench: Bench):
+    return bench.chat()
+
+
+def begins(own):
+    """Let the tokenizer put its begin token before each text."""
+    own["post_processor"] = {
+        "type": "TemplateProcessing",
+        "single": [{"SpecialToken": {"id": "<|im_start|>", "type_id": 0}},
+                   {"Sequence": {"id": "A", "type_id": 0}}],
+        "pair": [], "special_tokens": {},
+    }  # fmt: skip
+
+
+def named_begin(own):
+    """Name it, and let the template write it."""
+    own["bos_token"] = "<|im_start|>"
+    own["chat_template"] = "{{- bos_token }}" + own["chat_template"]
+
+
+@fault("begin_written_twice", also=CHAT)
+def a_template_that_writes_what_the_tokenizer_adds(bench: Bench):
+    folder = chat(bench)
+    rewritten(folder / "tokenizer.json", begins)
+    rewritten(folder / "tokenizer_config.json", named_begin)
+    return folder
+
+
+@clean("begin_written_twice", also=CHAT)
+def a_template_that_writes_what_nothing_adds(bench: Bench):
+    folder = chat(bench)
+    rewritten(folder / "tokenizer_config.json", named_begin)
+    return folder
+
+
+def unpadded(own):
+    """A class without a pad token of its own, and none in the file."""
+    own["tokenizer_class"] = "PreTrainedTokenizerFast"
+    own.pop("pad_token", None)
+
+
+@fault("folder_pad_unset")
+def a_tokenizer_that_can_not_pad(bench: Bench):
+    folder = chat(bench)
+    rewritten(folder / "tokenizer_config.json", unpadded)
+    rewritten(folder / "generation_config.json", lambda own: own.pop("pad_token_id"))
+    return folder
+
+
+@clean("folder_pad_unset", also=CHAT)
+def a_pad_token_in_the_file(bench: Bench):
+    folder = chat(bench)
+    rewritten(
+        folder / "tokenizer_config.json",
+        lambda own: own.update(tokenizer_class="PreTrainedTokenizerFast", pad_token="<|im_end|>"),
+    )
+    return folder
+
+
+@fault("settings_shipped", also=CHAT)
+def sampling_and_a_penalty_from_the_file(bench: Bench):
+    folder = chat(bench)
+    given = {"do_sample": True, "temperature": 1e-6, "repetition_penalty": 1.05}
+    rewritten(folder / "generation_config.json", lambda own: own.update(given))
+    return folder
+
+
+@fault("settings_unsavable", also=CHAT)
+def a_temperature_without_sampling(bench: Bench):
+    folder = chat(bench)
+    rewritten(folder / "generation_config.json", lambda own: own.update(temperature=0.6))
+    return folder

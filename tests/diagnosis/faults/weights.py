@@ -1,0 +1,173 @@
+"""Faults in where the values of a model come from."""
+
+import torch
+from diagnosis.bench import Bench, rewritten
+from diagnosis.cases import clean, fault
+from safetensors.torch import load_file, save_file
+from transformers import (
+    AutoConfig,
+    AutoModelForCausalLM,
+    AutoModelForSequenceClassification,
+    LlamaForCausalLM,
+    PretrainedConfig,
+    PreTrainedModel,
+)
+
+ALL = ("weights_initialised", "head_random", "weights_mismatched", "weights_prefixed")
+ALL += ("left_on_meta", "buffers_unwritten", "ties_undone", "tie_overwrote")
+HEAD, EMBEDDING = "lm_head.weight", "model.embed_tokens.weight"
+
+
+def loaded(bench: Bench, folder, auto=AutoModelForCausalLM, *, verify=False, **given):
+    """The trace of a load."""
+    with bench.recorded(verify_weights=verify) as recording:
+        auto.from_pretrained(folder, **given)
+    return recording.trace
+
+
+def changed(bench: Bench, family, change):
+    """A copy of a family's folder whose tensors were changed."""
+    folder = bench.copy(bench.folder(family))
+    path = folder / "model.safetensors"
+    save_file(change(load_file(path)), path, metadata={"format": "pt"})
+    return folder
+
+
+@clean(*ALL, "weights_differ")
+def a_checkpoint_in_its_own_class(bench: Bench):
+    return loaded(bench, bench.folder("llama"), verify=True)
+
+
+@clean(*ALL, "weights_differ")
+def a_head_that_the_file_lacks_since_it_is_tied(bench: Bench):
+    return loaded(bench, bench.folder("qwen2"), verify=True)
+
+
+@clean(*ALL)
+def experts_that_are_merged_while_loading(bench: Bench):
+    return loaded(bench, bench.folder("mixtral"))
+
+
+@fault("weights_initialised")
+def a_layer_that_the_file_lacks(bench: Bench):
+    folder = changed(bench, "llama", lambda held: {
+        key: one for key, one in held.items() if ".layers.1.mlp." not in key
+    })  # fmt: skip
+    return loaded(bench, folder)
+
+
+@fault("head_random")
+def a_language_model_as_a_classifier(bench: Bench):
+    return loaded(bench, bench.folder("llama"), AutoModelForSequenceClassification)
+
+
+@fault("head_random")
+def a_base_model_as_a_language_model(bench: Bench):
+    folder = changed(bench, "llama", lambda held: {
+        key: one for key, one in held.items() if key != HEAD
+    })  # fmt: skip
+    return loaded(bench, folder)
+
+
+@fault("weights_mismatched")
+def another_vocabulary_let_pass(bench: Bench):
+    config = AutoConfig.from_pretrained(bench.folder("llama"))
+    config.vocab_size = 80
+    return loaded(bench, bench.folder("llama"), config=config, ignore_mismatched_sizes=True)
+
+
+@fault("weights_prefixed")
+def every_name_behind_a_word(bench: Bench):
+    folder = changed(bench, "llama", lambda held: {f"word.{key}": one for key, one in held.items()})
+    return loaded(bench, folder)
+
+
+class _Doubled(LlamaForCausalLM):
+    """A class of the user's that changes a weight as its load ends."""
+
+    def eval(self):
+        with torch.no_grad():
+            self.model.norm.weight.mul_(2)
+        return super().eval()
+
+
+@fault("weights_differ")
+def a_class_that_changes_a_weight(bench: Bench):
+    return loaded(bench, bench.folder("llama"), _Doubled, verify=True)
+
+
+def tied_with_two_values(bench: Bench):
+    """A configuration that ties, over a file with values of its own for both names."""
+    folder = bench.copy(bench.folder("llama"))
+    rewritten(folder / "config.json", lambda config: config.update(tie_word_embeddings=True))
+    return folder
+
+
+@fault("ties_undone", generations=(5,))
+def two_values_for_a_tied_pair(bench: Bench):
+    return loaded(bench, tied_with_two_values(bench))
+
+
+@fault("tie_overwrote", also=("weights_differ",), generations=(4,))
+def a_head_that_the_tie_overwrote(bench: Bench):
+    return loaded(bench, tied_with_two_values(bench), verify=True)
+
+
+class _Lost(LlamaForCausalLM):
+    """A class of the user's that gives up a parameter's values as its load ends."""
+
+    def eval(self):
+        self.model.norm.to("meta")
+        return super().eval()
+
+
+@fault("left_on_meta")
+def a_norm_that_lost_its_values(bench: Bench):
+    return loaded(bench, bench.folder("llama"), _Lost)
+
+
+@fault("left_on_meta", also=("weights_initialised",), generations=(4,))
+def a_tied_pair_under_the_name_that_is_no_source(bench: Bench):
+    folder = changed(bench, "qwen2", lambda held: {
+        HEAD if key == EMBEDDING else key: one for key, one in held.items()
+    })  # fmt: skip
+    return loaded(bench, folder)
+
+
+class _ScaledConfig(PretrainedConfig):
+    model_type = "doctor_scaled"
+
+
+class _Scaled(PreTrainedModel):
+    config_class = _ScaledConfig
+    base_model_prefix = "scaled"
+    all_tied_weights_keys = {}  # noqa: RUF012
+
+    def __init__(self, config):
+        super().__init__(config)
+        self.linear = torch.nn.Linear(4, 4)
+        self.register_buffer("scale", torch.tensor([1.5, 2.5, 3.5]), persistent=False)
+        self.post_init()
+
+    def _init_weights(self, module):
+        pass
+
+
+class _Filled(_Scaled):
+    def _init_weights(self, module):
+        if module is self:
+            self.scale.copy_(torch.tensor([1.5, 2.5, 3.5]))
+
+
+@fault("buffers_unwritten", generations=(5,))
+def a_buffer_that_nobody_fills(bench: Bench):
+    folder = bench.new()
+    _Scaled(_ScaledConfig()).save_pretrained(folder)
+    return loaded(bench, folder, _Scaled)
+
+
+@clean("buffers_unwritten")
+def a_buffer_that_the_class_fills(bench: Bench):
+    folder = bench.new()
+    _Filled(_ScaledConfig()).save_pretrained(folder)
+    return loaded(bench, folder, _Filled)

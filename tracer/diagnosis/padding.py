@@ -1,0 +1,132 @@
+"""Rules on padding: its side, whether attention sees it, and where the mask came from.
+
+The side is read off the mask, row by row, never off the ids: a prompt may well end in an id that
+is also the pad token.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import pandas as pd
+
+from tracer.diagnosis.finding import Found, rows_of
+from tracer.diagnosis.generating import Generating, generations, needs_text, summary, value
+from tracer.diagnosis.rules import rule
+from tracer.trace import Trace
+
+_SHOWN = ("row", "position", "token_id", "kind", "attended")
+
+
+@rule("padding_on_the_right", "fatal", "trace", "huggingface/transformers#34658")
+def padding_on_the_right(trace: Trace) -> Iterator[Found]:
+    """A row of a decoder's prompt that ends in positions that the mask hides."""
+    for call in generations(trace):
+        if call.is_encoder_decoder:
+            continue
+        rows = [row for row, part in call.prompt.groupby("row") if _ends_hidden(part["attended"])]
+        if rows:
+            ends = call.prompt[call.prompt["row"].isin(rows)].groupby("row").tail(1)
+            yield Found(
+                {"rows": rows, "count": len(rows), "whole": call.prompt["row"].nunique()},
+                rows_of("tokens", ends, *_SHOWN) + call.call_row("mask_origin"),
+            )
+
+
+def _ends_hidden(attended: pd.Series) -> bool:
+    seen = attended.dropna().astype(bool)
+    return bool(len(seen)) and seen.any() and not seen.iloc[-1]
+
+
+@rule("padding_attended", "fatal", "trace", "huggingface/transformers#25790")
+@needs_text
+def padding_attended(trace: Trace) -> Iterator[Found]:
+    """Pad ids at the ends of rows that attention sees."""
+    for call in generations(trace):
+        pads = _attended_pads(call)
+        if len(pads):
+            rows = pads["row"].unique().tolist()
+            yield Found(
+                {"count": len(pads), "rows": rows},
+                rows_of("tokens", pads, *_SHOWN) + call.call_row("mask_origin", "attended_pads"),
+            )
+
+
+def _attended_pads(call: Generating) -> pd.DataFrame:
+    """Rows of `tokens`: pads at the ends of a prompt's rows that the mask does not hide."""
+    pad = call.effective("pad_token_id")
+    if pad is None or not call.mask_origin or call.is_encoder_decoder:
+        return call.prompt.head(0)
+    if call.mask_origin.startswith("inferred"):
+        return call.prompt.head(0)  # the library hides every pad id then
+    parts = [_ends(part, pad, call) for _, part in call.prompt.groupby("row")]
+    found = pd.concat(parts) if parts else call.prompt.head(0)
+    return found[found["attended"].fillna(True).astype(bool)]
+
+
+def _ends(part: pd.DataFrame, pad: int, call: Generating) -> pd.DataFrame:
+    """Pads at the two ends of a row. One in front may be its begin, one behind its end."""
+    is_pad = (part["token_id"] == pad).fillna(False)
+    left, right = is_pad.cumprod().astype(bool), is_pad[::-1].cumprod()[::-1].astype(bool)
+    if left.all():
+        return part[left]
+    if left.sum() == 1 and pad == call.effective("bos_token_id"):
+        left[:] = False
+    if right.sum() and pad in call.stop_ids:
+        right[right.idxmax()] = False
+    return part[left | right]
+
+
+@rule("mask_inferred", "note", "trace", "huggingface/transformers#25790")
+@needs_text
+def mask_inferred(trace: Trace) -> Iterator[Found]:
+    """No mask was given: the library hid every pad id, wherever it stood."""
+    for call in generations(trace):
+        pad = call.effective("pad_token_id")
+        if call.mask_origin != "inferred from pad ids" or not call.prompt_rows:
+            continue
+        hidden = call.prompt[call.prompt["token_id"] == pad]
+        at_ends = pd.concat([_ends(part, pad, call) for _, part in call.prompt.groupby("row")])
+        inside = hidden[~hidden.index.isin(at_ends.index)]
+        yield Found(
+            {"count": len(hidden), "inside": len(inside), "pad_id": pad},
+            rows_of("tokens", inside if len(inside) else hidden, *_SHOWN)
+            + call.call_row("mask_origin"),
+            "fatal" if len(inside) else None,
+        )
+
+
+@rule("pad_equals_end", "warning", "trace", "huggingface/transformers#25790")
+@needs_text
+def pad_equals_end(trace: Trace) -> Iterator[Found]:
+    """Padding, no mask, and a pad id that ends answers too: no mask can be inferred."""
+    for call in generations(trace):
+        pad = call.effective("pad_token_id")
+        if call.mask_origin == "all ones" and pad in call.stop_ids:
+            pads = _attended_pads(call)
+            if len(pads):
+                yield Found(
+                    {"pad_id": pad, "count": len(pads)},
+                    call.setting_rows("pad_token_id", "eos_token_id")
+                    + call.call_row("mask_origin", "stop_ids"),
+                )
+
+
+@rule("pad_unset", "fatal", "trace")
+def pad_unset(trace: Trace) -> Iterator[Found]:
+    """A tokenizer was asked to pad, has no pad token, and refused."""
+    calls, settings = trace["calls"], trace["settings"]
+    for _, call in calls[(calls["kind"] == "encode") & (calls["status"] == "error")].iterrows():
+        asked = settings[(settings["event"] == call["seq"]) & (settings["setting"] == "padding")]
+        wants = any(_pads(value(one)) for one in asked["asked"])
+        if wants and summary(call).get("has_pad_token") is False:
+            yield Found(
+                {"name": str(call["name"])},
+                rows_of("calls", call.to_frame().T, "name", "status")
+                + rows_of("settings", asked, "asked"),
+            )
+
+
+def _pads(asked: Any) -> bool:
+    return asked not in (None, False, "do_not_pad")
