@@ -234,7 +234,8 @@ def misfit_tensors(trace: Trace) -> pd.DataFrame:
     built = trace["meta_params"].set_index(["call", "param"])["shape"]
     places = pd.MultiIndex.from_frame(open_ends[["call", "key"]])
     pairs = zip(built.reindex(places), open_ends["shape"], strict=True)
-    is_other = [isinstance(live, str) and live != stored for live, stored in pairs]
+    differ = [isinstance(live, str) and live != stored for live, stored in pairs]
+    is_other = pd.Series(differ, open_ends.index, dtype=bool)
     other = open_ends[is_other & ~open_ends.index.isin(refused.index)]
     return pd.concat([refused, other.assign(param=other["key"])])
 
