@@ -314,3 +314,17 @@ def test_the_helper_says_at_which_rate_it_sampled(processor):
     assert (row.helper_fps, row.source_kind, row.frames) == (4.0, "frames", 8)
     assert row.helper_fps != row.fps
     assert row.fps_known == False  # noqa: E712 - a missing value is neither
+
+
+def test_ids_alone_are_an_encoding_too_and_not_inside_another(processor):
+    tokenizer, text = processor.tokenizer, "the red star is top left"
+    with tracer.record(strict=True) as recording:
+        ids = tokenizer.encode(text)
+        tensor = tokenizer.encode(text, return_tensors="pt", truncation=True, max_length=3)
+        tokenizer(text)
+    trace = recording.trace
+    calls = trace["calls"].query("kind == 'encode'").sort_values("seq")
+    assert len(calls) == 3
+    kept = trace["tokens"].query("kind != 'cut'").sort_values("index")
+    told = [kept[kept["call"] == seq]["token_id"].tolist() for seq in calls["seq"]]
+    assert told == [ids, tensor[0].tolist(), ids]

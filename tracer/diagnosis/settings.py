@@ -52,9 +52,12 @@ def setting_ignored(trace: Trace) -> Iterator[Found]:
         ignored = [name for name, row in call.settings.items() if _is_ignored(name, row)]
         if ignored:
             first = call.settings[ignored[0]]
+            origins = {call.settings[name]["origin"] for name in ignored}
             yield Found(
                 {"settings": ignored, "count": len(ignored), "reason": str(first["why"])},
                 call.setting_rows(*ignored, "do_sample", "num_beams"),
+                # An object that was copied brings along what nobody thought of.
+                "note" if origins == {"config object"} else None,
             )
 
 

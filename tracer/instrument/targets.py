@@ -513,6 +513,15 @@ TARGETS: Final[tuple[Target, ...]] = (
         route="root",
         every_subclass=True,
     ),
+    # A way of its own to the ids, past `__call__`: often only to count them.
+    Target(
+        _TOKENIZER,
+        "encode",
+        "asking.inputs.ids_alone",
+        "encode",
+        route="root",
+        every_subclass=True,
+    ),
     Target(
         _TOKENIZER,
         "_get_padding_truncation_strategies",

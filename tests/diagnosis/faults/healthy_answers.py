@@ -1,45 +1,27 @@
-"""Runs with nothing wrong: families, ways to generate, conversations, pictures."""
+"""Runs with nothing wrong: ways to generate, conversations, pictures."""
 
-from collections.abc import Callable
 from typing import Any
 
 import torch
 from diagnosis.bench import Bench
-from diagnosis.cases import GENERATION, healthy
+from diagnosis.cases import healthy
 from diagnosis.faults.templates import MESSAGES
-from instrument.families import FAMILIES
-from transformers import LogitsProcessor, pipeline
+from transformers import AutoModelForCausalLM, LogitsProcessor, pipeline
 
 from tracer.demo import draw_scene
 
-CACHE = "cache" if GENERATION >= 5 else "past_key_values"
 IDS = torch.tensor([[11, 12, 13, 14, 15, 16]])
 LEFT = torch.tensor([[11, 12, 13, 14, 15, 16], [0, 0, 21, 22, 23, 24]])
 GREEDY = {"max_new_tokens": 6, "do_sample": False}
 
 
-def _loaded_and_asked(bench: Bench, family: str) -> Any:
-    auto, _ = FAMILIES[family]()
-    folder = bench.folder(family)
+@healthy()
+def a_model_loaded_and_asked_in_inference_mode(bench: Bench):
+    folder = bench.folder("llama")
     with bench.recorded() as recording, torch.inference_mode():
-        model = auto.from_pretrained(folder)
-        if family == "bert":
-            model(input_ids=IDS, attention_mask=torch.ones_like(IDS))
-        else:
-            model.generate(input_ids=LEFT, attention_mask=(LEFT != 0).long(), **GREEDY)
+        model = AutoModelForCausalLM.from_pretrained(folder)
+        model.generate(input_ids=LEFT, attention_mask=(LEFT != 0).long(), **GREEDY)
     return recording.trace
-
-
-def _of_family(family: str) -> Callable[[Bench], Any]:
-    def make(bench: Bench) -> Any:
-        return _loaded_and_asked(bench, family)
-
-    make.__name__ = f"a_{family}_loaded_and_asked"
-    return make
-
-
-for _family in FAMILIES:
-    healthy()(_of_family(_family))
 
 
 def _ask(bench: Bench, ids=IDS, **settings):
@@ -77,11 +59,6 @@ def several_samples_of_one_prompt(bench: Bench):
 
 
 @healthy()
-def a_static_cache(bench: Bench):
-    return _ask(bench, cache_implementation="static")
-
-
-@healthy()
 def assisted_decoding(bench: Bench):
     return _ask(bench, assistant_model=bench.fresh("llama"))
 
@@ -90,11 +67,6 @@ def assisted_decoding(bench: Bench):
 def prompt_lookup(bench: Bench):
     ids = torch.tensor([[5, 6, 7, 8, 9, 5, 6, 7]])
     return _ask(bench, ids, prompt_lookup_num_tokens=2)
-
-
-@healthy()
-def scores_and_hidden_states_asked_for(bench: Bench):
-    return _ask(bench, output_scores=True, output_hidden_states=True, return_dict_in_generate=True)
 
 
 class _Shift(LogitsProcessor):
@@ -120,18 +92,6 @@ def half_precision(bench: Bench):
     model = bench.fresh("llama").to(torch.bfloat16)
     with bench.recorded(values=True) as recording:
         model.generate(IDS, attention_mask=torch.ones_like(IDS), **GREEDY)
-    return recording.trace
-
-
-@healthy()
-def a_loop_of_the_callers_own_with_a_cache(bench: Bench):
-    model = bench.model("llama")
-    with bench.recorded() as recording, torch.no_grad():
-        ids, cache = IDS, None
-        for _ in range(4):
-            given = {} if cache is None else {CACHE: cache}
-            output = model(input_ids=ids, use_cache=True, **given)
-            ids, cache = output.logits[:, -1:].argmax(-1), output[CACHE]
     return recording.trace
 
 

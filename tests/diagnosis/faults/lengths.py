@@ -127,3 +127,14 @@ def a_limit_inside_a_picture(bench: Bench):
 @clean("image_cut", "prompt_cut")
 def a_limit_behind_a_picture_and_its_question(bench: Bench):
     return _picture(bench, truncation=True, max_length=100)
+
+
+@fault("counted_without_template")
+def a_message_encoded_by_itself(bench: Bench):
+    model, tokenizer = bench.chat_model()
+    with bench.recorded() as recording:
+        assert len(tokenizer.encode(MESSAGES[1]["content"])) < 10
+        text = tokenizer.apply_chat_template(MESSAGES, tokenize=False, add_generation_prompt=True)
+        inputs = tokenizer(text, return_tensors="pt")
+        model.generate(**inputs, max_new_tokens=2, do_sample=False)
+    return recording.trace

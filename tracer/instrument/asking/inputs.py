@@ -154,6 +154,19 @@ def tokenizer_call(state: ThreadState, call: Call) -> Observer:
     _leave(state, call, work, span, before, outcome)
 
 
+def ids_alone(state: ThreadState, call: Call) -> Observer:
+    """`encode`: a text into ids and nothing else."""
+    if current(state) is not None or state.run is not None:
+        yield None
+        return
+    text = input_settings.argument(call, "text")
+    work = _begin(state, call, text)
+    outcome = yield None
+    made = None if outcome.result is None else {"input_ids": outcome.result}
+    _note_pieces(state, call, work, text, made)
+    _end(state, call, work, outcome.status, made)
+
+
 def _note_pieces(state: ThreadState, call: Call, work: Work, text: Any, result: Any) -> None:
     if result is None or result.get("input_ids") is None:
         return
