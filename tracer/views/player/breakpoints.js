@@ -1,10 +1,9 @@
 // Breakpoints: what each one stops at, as a sorted list made once, so that a step costs nothing.
 
-import { firstAfter, lastBefore, stageEntries } from "./moves.js";
+import { firstAfter, lastBefore } from "./moves.js";
 
-export const KINDS = ["stage", "module", "token", "entropy", "slower", "finding", "window", "fault", "stop"];
-
-const ALL = Symbol("all marks of a kind");
+// The kinds that somebody can add; `stop` is made by a key or a click at a line.
+export const KINDS = ["stage", "module", "token", "entropy", "slower", "finding", "window", "fault"];
 
 // `layers.*.mlp` as a pattern of the whole path or of its end; a star stands for anything.
 export function globPattern(text) {
@@ -29,28 +28,44 @@ function tokensWith(run, text) {
   return run.tokens.filter((at) => run.nameOf(at).includes(text));
 }
 
-function marked(run, kind, value) {
-  const found = run.marks.filter((mark) => mark.kind === kind && (value === ALL || mark.rule === value));
-  return Int32Array.from(new Set(found.map((mark) => mark.stop))).sort();
+function uncertain(run, most) {
+  return run.tokens.filter((_, place) => run.token_entropy[place] > most);
 }
 
-// The stops of a breakpoint. A value that says nothing stops nowhere.
+const numbered = (stops) => Int32Array.from(new Set(stops)).sort();
+
+function marked(run, group, key = "") {
+  const found = run.marks.filter((mark) => mark.group === group && (key === "" || mark.key === key));
+  return numbered(found.map((mark) => mark.stop));
+}
+
+function broken(run) {
+  const kind = run.kinds.indexOf("fault");
+  const isWhole = run.statuses.map((status) => status === "ok" || status === null);
+  const seen = where(run, (at) => run.kind[at] === kind || !isWhole[run.status[at]]);
+  return numbered([...seen, ...marked(run, "faults")]);
+}
+
+const HITS = {
+  stop: (run, value) => Int32Array.of(value),
+  stage: (run, value) => run.entries.filter((at) => run.stageOf(at) === value),
+  module: (run, value) => (value.trim() ? namedModules(run, value) : new Int32Array()),
+  token: (run, value) => (value ? tokensWith(run, value) : new Int32Array()),
+  entropy: uncertain,
+  slower: (run, value) => where(run, (at) => run.duration[at] > value),
+  finding: (run, value) => numbered([...marked(run, "findings", value), ...marked(run, "audit", value)]),
+  window: (run) => marked(run, "moments", "window"),
+  fault: (run) => broken(run),
+};
+
+// The stops of a breakpoint, in order. A value that says nothing stops nowhere.
 export function hitsOf(run, { kind, value }) {
-  if (kind === "stop") return Int32Array.of(value);
-  if (kind === "stage") {
-    const stage = run.stages.indexOf(value);
-    return stageEntries(run).filter((at) => run.stage[at] === stage);
-  }
-  if (kind === "module") return value.trim() ? namedModules(run, value) : new Int32Array();
-  if (kind === "token") return value ? tokensWith(run, value) : new Int32Array();
-  if (kind === "entropy") return run.tokens.filter((at) => run.entropy[at] > value);
-  if (kind === "slower") return where(run, (at) => run.duration[at] > value);
-  return marked(run, kind, value || ALL);
+  return HITS[kind](run, value);
 }
 
-// `250 ms`, `1.5s`, `40us`, or a bare number of milliseconds, as nanoseconds; NaN for anything else.
+// `250 ms`, `1.5s`, `40us`, or a bare number of milliseconds, as milliseconds; NaN for anything else.
 export function parseDuration(text) {
-  const units = { ns: 1, us: 1e3, µs: 1e3, μs: 1e3, ms: 1e6, s: 1e9 };
+  const units = { ns: 1e-6, us: 1e-3, µs: 1e-3, μs: 1e-3, ms: 1, s: 1e3 };
   const found = /^\s*(\d+(?:\.\d+)?)\s*(ns|us|µs|μs|ms|s)?\s*$/.exec(text);
   return found === null ? NaN : Number(found[1]) * units[found[2] ?? "ms"];
 }

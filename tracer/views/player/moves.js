@@ -56,10 +56,9 @@ export function ancestors(run, at) {
 // that still runs.
 export function stopAtTime(run, time) {
   const { order, starts } = run.byStart;
-  const place = countBelow(starts, time + 1e-9) - 1;
-  const begun = place < 0 ? order[0] : order[place];
+  const begun = order[Math.max(0, countBelow(starts, time + 1e-9) - 1)];
   for (let one = begun; one >= 0; one = run.parent[one]) {
-    if (run.start[one] + run.duration[one] >= time) return one;
+    if (!(run.start[one] + run.duration[one] < time)) return one;
   }
   return begun;
 }
@@ -71,4 +70,34 @@ export function stageEntries(run) {
     if (run.stage[at] >= 0 && (at === 0 || run.stage[at - 1] !== run.stage[at])) found.push(at);
   }
   return Int32Array.from(found);
+}
+
+const WIDEST_FOLD = 200000; // stops; looking through more would be felt
+
+// The same stop inside the other members of the nearest fold around it: the same module of the other
+// layers, the same step's neighbours. Null where it has none.
+export function siblingsOf(run, at) {
+  const member = [at, ...ancestors(run, at)].find((one) => run.fold[one] >= 0);
+  if (member === undefined || run.isToken(at)) return null;
+  const { first, end } = run.folds[run.fold[member]];
+  if (end - first > WIDEST_FOLD) return null;
+  const found = { stops: [], durations: [], position: 0, count: 0 };
+  for (let other = first; other < end; other = run.last[other] + 1) {
+    const one = sameInside(run, at, member, other);
+    if (one === at) found.position = found.stops.length;
+    if (one >= 0) found.stops.push(one);
+  }
+  found.durations = found.stops.map((one) => run.duration[one]);
+  found.count = found.stops.length;
+  return found.count > 1 && found.count <= 400 ? found : null;
+}
+
+function sameInside(run, at, member, other) {
+  if (at === member) return other;
+  const [mine, theirs, name] = [run.nameOf(member), run.nameOf(other), run.nameOf(at)];
+  const wanted = name.startsWith(mine) ? theirs + name.slice(mine.length) : name;
+  for (let one = other + 1; one <= run.last[other]; one += 1) {
+    if (run.depth[one] === run.depth[at] && run.nameOf(one) === wanted) return one;
+  }
+  return -1;
 }

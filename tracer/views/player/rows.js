@@ -59,5 +59,5 @@ export function hasInside(run, line) {
 
 // The fold whose members include this stop; -1 where it stands alone.
 export function foldAround(run, at) {
-  return run.foldOf[at];
+  return run.fold[at];
 }

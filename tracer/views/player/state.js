@@ -153,6 +153,8 @@ const CHANGES = {
     return { ...state, at: state.history.at(-1), history: state.history.slice(0, -1), notice: null };
   },
   jump: (run, state, { to }) => moved(state, Math.min(Math.max(to, 0), run.count - 1)),
+  // While the cursor is dragged: the way is no history, only where the drag began.
+  scrub: (run, state, { to }) => ({ ...state, at: to, notice: null }),
   fold: (run, state, { line }) => toggled(run, state, line ?? lineMeant(run, state.at)),
   "fold around": (run, state) => {
     for (let one = state.at; one >= 0; one = run.parent[one]) {
@@ -168,6 +170,11 @@ const CHANGES = {
   teach: (run, state) => ({ ...state, teaching: !state.teaching, revealed: new Set(), guesses: new Map() }),
   reveal: (run, state) => (run.isToken(state.at) ? withSet(state, "revealed", state.at, true) : state),
   guess: (run, state, { text }) => guessed(run, state, text),
+  // Marks that came later: findings and checks. What stops at them is counted anew.
+  marks: (run, state) => {
+    const breakpoints = state.breakpoints.map((one) => ({ ...one, hits: hitsOf(run, one) }));
+    return { ...state, breakpoints };
+  },
   large: (run, state) => ({ ...state, large: !state.large }),
   dark: (run, state, { dark }) => ({ ...state, dark }),
   language: (run, state, { language }) => ({ ...state, language }),
