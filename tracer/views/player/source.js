@@ -1,0 +1,88 @@
+// The library's source at a stop: numbered lines, the current one highlighted, and the Python call
+// path, whose frames bring up their own function.
+
+import { element } from "./dom.js";
+
+const TOKENS = new RegExp(
+  [
+    "(?<comment>#.*$)",
+    "(?<string>[rbfuRBFU]{0,2}(?:\"\"\"[\\s\\S]*?(?:\"\"\"|$)|'''[\\s\\S]*?(?:'''|$)|\"(?:\\\\.|[^\"\\\\])*\"?|'(?:\\\\.|[^'\\\\])*'?))",
+    "(?<keyword>\\b(?:and|as|assert|async|await|break|class|continue|def|del|elif|else|except|finally|for|from|global|if|import|in|is|lambda|None|nonlocal|not|or|pass|raise|return|True|False|try|while|with|yield|self)\\b)",
+    "(?<decorator>^\\s*@[\\w.]+)",
+    "(?<number>\\b\\d[\\w.]*)",
+    "(?<call>\\b[A-Za-z_]\\w*(?=\\())",
+  ].join("|"),
+  "gm",
+);
+
+// Python text as lines of [kind, piece], for colour only: a string that spans lines stays one.
+export function paintedLines(text) {
+  const lines = [[]];
+  const push = (kind, piece) => {
+    piece.split("\n").forEach((part, number) => {
+      if (number > 0) lines.push([]);
+      if (part) lines.at(-1).push([kind, part]);
+    });
+  };
+  let done = 0;
+  for (const found of text.matchAll(TOKENS)) {
+    push("", text.slice(done, found.index));
+    push(Object.keys(found.groups).find((kind) => found.groups[kind] !== undefined), found[0]);
+    done = found.index + found[0].length;
+  }
+  push("", text.slice(done));
+  return lines;
+}
+
+function sourceLine(pieces, number, current, reached, act, words) {
+  const led = reached.get(number);
+  const kind = `tp-code-line${number === current ? " tp-current" : ""}${led === undefined ? "" : " tp-reached"}`;
+  const code = element("code", {}, ...pieces.map(([name, text]) => element("span", { class: name && `tp-py-${name}`, text })));
+  const node = element("div", { class: kind }, element("span", { class: "tp-number", text: number }), code);
+  if (number === current) node.setAttribute("aria-current", "true");
+  if (led !== undefined) {
+    const name = words.stopName(led);
+    const go = element("button", { type: "button", class: "tp-led", text: `→ ${name}`, title: words.ui("go inside") });
+    go.addEventListener("click", () => act({ kind: "jump", to: led }));
+    node.append(go);
+  }
+  return node;
+}
+
+// `where` is {current, reached: [[line, stop]]}.
+export function sourceView(source, where, act, words) {
+  const reached = new Map();
+  for (const [line, stop] of where.reached ?? []) if (!reached.has(line)) reached.set(line, stop);
+  const lines = paintedLines(source.lines.join("\n")).map((pieces, place) =>
+    sourceLine(pieces, source.first_line + place, where.current, reached, act, words),
+  );
+  const code = element("div", { class: "tp-code", tabindex: "0", "aria-label": source.function }, ...lines);
+  const head = element(
+    "div",
+    { class: "tp-code-head" },
+    element("b", { text: source.function }),
+    element("span", { class: "tp-faint", text: `${source.file}:${where.current ?? source.first_line}` }),
+  );
+  return { node: element("div", {}, head, code), show: () => centre(code) };
+}
+
+// Scrolls the code and never the page around it.
+function centre(code) {
+  const line = code.querySelector(".tp-current") ?? code.querySelector(".tp-reached");
+  if (line !== null) code.scrollTop = line.offsetTop - code.offsetTop - code.clientHeight * 0.3;
+}
+
+// Innermost first, as debuggers list a call path.
+export function stackView(frames, picked, pick, words) {
+  const rows = frames.map((frame, number) => {
+    const inside = [
+      element("span", { class: `tp-origin tp-origin-${frame.origin}`, title: words.ui(`origin ${frame.origin}`) }),
+      element("b", { text: frame.function }),
+      element("span", { class: "tp-faint", text: `${frame.file}:${frame.line}` }),
+    ];
+    const kind = `tp-frame tp-from-${frame.origin}${number === picked ? " tp-picked" : ""}`;
+    if (!frame.source) return element("div", { class: kind }, ...inside);
+    return element("button", { type: "button", class: kind, on: { click: () => pick(number) } }, ...inside);
+  });
+  return element("div", { class: "tp-frames", role: "list" }, ...rows.reverse());
+}

@@ -1,0 +1,275 @@
+// The stop: what ran, where in the library, what went in and came out, each number with how it is
+// known. The head comes from the columns at once, the cards when their detail is there.
+
+import { duration, element, icon, visible } from "./dom.js";
+import { ancestors, siblingsOf } from "./moves.js";
+import { sourceView, stackView } from "./source.js";
+import { isHidden } from "./state.js";
+import { inkOn, stageColour } from "./theme.js";
+import { cacheView, imageView, siblingsView, tensorView } from "./things.js";
+import { candidatesView, effectsView, guessView, stopsView, stripView, verdictText } from "./token.js";
+
+const SIGNS = { measured: "●", derived: "◐", estimated: "○" };
+
+export class StopView {
+  constructor(act, details) {
+    Object.assign(this, { act, details });
+    this.head = element("header", { class: "tp-stop-head" });
+    this.main = element("div", { class: "tp-main" });
+    this.side = element("div", { class: "tp-side" });
+    this.body = element("div", { class: "tp-stop-body" }, this.main, this.side);
+    this.node = element("section", { class: "tp-stop", "aria-live": "off" }, this.head, this.body);
+    // Cards that somebody closed; long ones begin so.
+    this.folded = new Set(["row", "table settings", "table files", "table segments", "table chain"]);
+    this.frame = null;
+  }
+
+  update(run, state, words) {
+    if (state.at !== this.state?.at) this.frame = null;
+    Object.assign(this, { run, state, words });
+    this.node.setAttribute("aria-label", words.ui("stop"));
+    this.drawHead();
+    this.drawBody();
+  }
+
+  // An answer came: draw it if it is about what is shown.
+  arrived(stop) {
+    if (this.run !== undefined && (stop === null || stop === this.state.at)) this.drawBody();
+  }
+
+  drawHead() {
+    const { run, state, words } = this;
+    const { at } = state;
+    const stage = run.stageOf(at);
+    const colour = stageColour(stage, state.isDark);
+    const status = run.statuses[run.status[at]];
+    const pill = element("button", { type: "button", class: "tp-pill", text: words.run.stage(stage).title || stage || "", style: { background: colour, color: inkOn(colour) } });
+    pill.addEventListener("click", () => this.side.querySelector(".tp-card-lesson")?.scrollIntoView({ block: "nearest" }));
+    const facts = [
+      words.run.kind(run.kindOf(at)),
+      run.isToken(at) ? null : duration(run.duration[at]),
+      words.ui("from start", { time: duration(run.start[at]) }),
+      run.step[at] >= 0 ? words.ui("forward", { step: run.step[at] }) : null,
+      run.threads.length > 1 ? run.threads[run.thread[at]] : null,
+    ].filter(Boolean);
+    this.head.replaceChildren(
+      this.path(at),
+      element(
+        "div",
+        { class: "tp-title" },
+        element("h2", { class: run.isToken(at) ? "tp-token" : "", text: words.stopName(at) }),
+        stage ? pill : "",
+        status && status !== "ok" ? element("span", { class: "tp-bad", text: status }) : "",
+      ),
+      element("div", { class: "tp-under" }, ...facts.map((text) => element("span", { text }))),
+    );
+  }
+
+  path(at) {
+    const outer = ancestors(this.run, at).reverse();
+    const links = outer.map((one) =>
+      element("button", { type: "button", class: "tp-crumb", text: this.words.stopName(one), on: { click: () => this.act({ kind: "jump", to: one }) } }),
+    );
+    return element("nav", { class: "tp-path", "aria-label": this.words.ui("path") }, ...links.flatMap((link) => [link, icon("right")]));
+  }
+
+  drawBody() {
+    const { at } = this.state;
+    const detail = this.details.detail(at);
+    this.body.classList.toggle("tp-waiting", detail === undefined);
+    if (detail === undefined) {
+      this.waitFor(at);
+      return;
+    }
+    this.shows = [];
+    const [main, side] = this.cards(detail);
+    this.main.replaceChildren(...main.filter(Boolean));
+    this.side.replaceChildren(...side.filter(Boolean));
+    for (const show of this.shows) show();
+    this.details.prepare(Math.min(at + 1, this.run.count - 1));
+  }
+
+  // What stood here is of another stop: away with it, unless the answer comes within a blink.
+  waitFor(at) {
+    clearTimeout(this.timer);
+    this.timer = setTimeout(() => {
+      if (this.state.at !== at || !this.body.classList.contains("tp-waiting")) return;
+      this.main.replaceChildren();
+      this.side.replaceChildren();
+    }, 120);
+  }
+
+  cards(detail) {
+    const { words, run, state, act } = this;
+    if (detail === null) return [[element("p", { class: "tp-faint", text: words.ui("left out") })], [this.lesson()]];
+    if (detail.failed) return [[element("p", { class: "tp-bad", text: words.ui("no answer", { reason: detail.failed }) })], []];
+    const hides = isHidden(run, state, state.at);
+    const main = [
+      ...this.marks(),
+      this.strip(detail, hides),
+      ...(detail.token ? this.token(detail.token, hides) : []),
+      detail.image && this.card("image", imageView(detail.image, words)),
+      detail.tensor && this.card("tensor", tensorView(detail.tensor, words)),
+      ...this.source(detail),
+      this.cache(detail),
+    ];
+    const flow = [...(detail.inputs ?? []).map((pair) => ["in", ...pair]), ...(detail.outputs ?? []).map((pair) => ["out", ...pair])];
+    const side = [
+      !hides && detail.facts?.length && this.card("facts", this.facts(detail.facts)),
+      flow.length > 0 && this.card("in and out", this.flow(flow)),
+      this.siblings(),
+      this.lesson(),
+      ...(hides ? [] : (detail.tables ?? []).map((table) => this.smallTable(table))),
+      !hides && detail.row && this.card("row", this.row(detail.row)),
+    ];
+    return [main, side];
+  }
+
+  card(name, content, title = this.words.ui(name)) {
+    const node = element("details", { class: `tp-card tp-card-${name.replaceAll(" ", "-")}` }, element("summary", { text: title }), content);
+    node.open = !this.folded.has(name);
+    node.addEventListener("toggle", () => (node.open ? this.folded.delete(name) : this.folded.add(name)));
+    return node;
+  }
+
+  marks() {
+    return (this.run.marksAt.get(this.state.at) ?? []).map((mark) =>
+      element(
+        "div",
+        { class: `tp-note tp-note-${mark.group}`, role: "note" },
+        element("b", { text: this.words.run.of(mark.title) }),
+        element("p", { text: this.words.run.of(mark.text) }),
+      ),
+    );
+  }
+
+  strip(detail, hides) {
+    const place = detail.token ?? detail.strip;
+    const strip = place?.strip ? this.details.shared("strips", place.strip) : null;
+    if (!strip) return null;
+    const upto = place.upto ?? strip.chips.length;
+    const pick = (number) => this.pickToken(number);
+    // While one guesses, what is still to come would tell.
+    const isSecret = hides || (this.state.teaching && !this.run.isToken(this.state.at));
+    const view = stripView(strip, upto, { isToken: detail.token !== undefined, hides: isSecret, words: this.words, pick });
+    this.shows.push(view.show);
+    return this.card("strip", view.node);
+  }
+
+  // The n-th generated chip is the n-th token of this call and row.
+  pickToken(number) {
+    const { run, state, act } = this;
+    const place = Math.max(0, run.tokenAt(state.at));
+    const row = run.isToken(state.at) ? run.token_row[place] : 0;
+    const mine = run.tokens.filter((at, one) => run.call[at] === run.call[state.at] && run.token_row[one] === row);
+    if (number < mine.length) act({ kind: "jump", to: mine[number] });
+  }
+
+  token(token, hides) {
+    const { words, state, act } = this;
+    const guess = state.guesses.get(state.at);
+    if (hides) return [this.card("guess", guessView(token, guess, act, words))];
+    const told = guess && element("div", { class: `tp-verdict tp-${guess.verdict}`, text: verdictText(token, guess, words) });
+    return [
+      told,
+      token.candidates?.length ? this.card("candidates", candidatesView(token, words)) : null,
+      token.effects?.length ? this.card("effects", effectsView(token.effects, words)) : null,
+      token.stops?.length ? this.card("stop ids", stopsView(token.stops, words)) : null,
+    ];
+  }
+
+  source(detail) {
+    const frames = detail.stack ? this.details.shared("stacks", detail.stack) : null;
+    const picked = frames && this.frame !== null ? frames[this.frame] : null;
+    const key = picked?.source ?? detail.source?.key;
+    const source = key ? this.details.shared("sources", key) : null;
+    const where = picked ? { current: picked.line } : { current: detail.source?.line, reached: detail.source?.reached };
+    const cards = [];
+    if (source) {
+      const view = sourceView(source, where, this.act, this.words);
+      this.shows.push(view.show);
+      cards.push(this.card("source", view.node));
+    }
+    if (frames?.length) {
+      const pick = (number) => {
+        this.frame = number === this.frame ? null : number;
+        this.drawBody();
+      };
+      cards.push(this.card("call path", stackView(frames, this.frame, pick, this.words)));
+    }
+    return cards;
+  }
+
+  cache(detail) {
+    const cache = detail.cache ? this.details.shared("caches", detail.cache) : null;
+    return cache && this.card("cache", cacheView(cache, this.words));
+  }
+
+  siblings() {
+    const found = siblingsOf(this.run, this.state.at);
+    return found && this.card("siblings", siblingsView(found, this.act, this.words));
+  }
+
+  badge(provenance) {
+    if (!provenance) return "";
+    const word = this.words.run.provenance(provenance);
+    return element("span", { class: `tp-badge tp-badge-${provenance}`, text: `${SIGNS[provenance] ?? "·"} ${word}` });
+  }
+
+  facts(facts) {
+    const rows = facts.map(([key, text, provenance]) =>
+      element("div", { class: "tp-fact" }, element("dt", { text: this.words.run.fact(key) }), element("dd", { text }), this.badge(provenance)),
+    );
+    return element("dl", { class: "tp-facts" }, ...rows);
+  }
+
+  flow(pairs) {
+    const rows = pairs.map(([way, name, text]) =>
+      element(
+        "div",
+        { class: `tp-flow tp-flow-${way}` },
+        element("span", { class: "tp-way", text: way === "in" ? "→" : "←", title: this.words.ui(way) }),
+        element("b", { text: name }),
+        element("span", { class: "tp-mono", text }),
+      ),
+    );
+    return element("div", {}, ...rows);
+  }
+
+  row({ table, cells }) {
+    const { words, run } = this;
+    const other = run.provenance[table] ?? {};
+    const rows = cells.map(([column, text]) => {
+      const [label, meaning] = words.run.column(table, column);
+      return element(
+        "tr",
+        { title: meaning },
+        element("th", { scope: "row" }, element("span", { class: "tp-mono", text: column }), element("span", { class: "tp-faint", text: label === column ? "" : label })),
+        element("td", { text: visible(String(text)) }),
+        element("td", {}, element("span", { class: `tp-sign tp-badge-${other[column] ?? "measured"}`, text: SIGNS[other[column] ?? "measured"], title: words.run.provenance(other[column] ?? "measured") })),
+      );
+    });
+    const { title, text } = words.run.table(table);
+    return element("div", {}, element("p", { class: "tp-faint", text: `${table} · ${title}. ${text}` }), element("table", { class: "tp-table tp-row" }, ...rows));
+  }
+
+  smallTable({ table, columns, rows, more }) {
+    const { words } = this;
+    const head = columns.map((name) => {
+      const [label, meaning] = words.run.column(table, name);
+      return element("th", { scope: "col", text: label, title: meaning });
+    });
+    const lines = rows.map((cells) => element("tr", {}, ...cells.map((cell) => element("td", { text: visible(String(cell ?? "–")) }))));
+    const grid = element("table", { class: "tp-table" }, element("tr", {}, ...head), ...lines);
+    const rest = more > 0 && element("p", { class: "tp-faint", text: words.ui("more rows", { more: more.toLocaleString("en") }) });
+    const { title } = words.run.table(table);
+    return this.card(`table ${table}`, element("div", { class: "tp-wide" }, grid, rest), `${title} · ${rows.length + (more || 0)}`);
+  }
+
+  lesson() {
+    const stage = this.run.stageOf(this.state.at);
+    const { title, text, lesson } = this.words.run.stage(stage);
+    if (!text) return null;
+    return this.card("lesson", element("div", {}, element("p", { text }), element("p", { class: "tp-lesson", text: lesson })), this.words.ui("lesson", { stage: title }));
+  }
+}

@@ -1,0 +1,298 @@
+// The line of time: calls and stages as bands, how unsure each token was, marks, breakpoints, and
+// the cursor, which is dragged. Drawn on a canvas; the cursor is an element, so that a step is cheap.
+
+import { duration, element } from "./dom.js";
+import { stopAtTime } from "./moves.js";
+import { inkOn, stageColour } from "./theme.js";
+import { niceStep, shareOfTime, timeOfShare, timeScale } from "./timescale.js";
+
+const LANES = { calls: [0, 15], stages: [17, 24], tokens: [44, 16], marks: [62, 9], ticks: [72, 14] };
+
+// The outermost stops of each stage: what a band is drawn for.
+function bandsOf(run) {
+  const found = [];
+  for (let at = 0; at < run.count; at += 1) {
+    const parent = run.parent[at];
+    const isNew = run.stage[at] >= 0 && (parent < 0 || run.stage[parent] !== run.stage[at]);
+    if (isNew && !(run.duration[at] === 0 && run.last[at] === at)) found.push(at);
+  }
+  return found;
+}
+
+export class Timeline {
+  constructor(act) {
+    this.act = act;
+    this.canvas = element("canvas", { class: "tp-canvas" });
+    this.span = element("div", { class: "tp-span" });
+    this.cursor = element("div", { class: "tp-cursor" });
+    this.hint = element("div", { class: "tp-hint" });
+    this.node = element(
+      "div",
+      { class: "tp-timeline", role: "slider", tabindex: "0", "aria-valuemin": 0 },
+      this.canvas, this.span, this.cursor, this.hint,
+    );
+    this.listen();
+    this.drawn = "";
+  }
+
+  listen() {
+    let dragging = false;
+    this.node.addEventListener("pointerdown", (event) => {
+      if (event.button !== 0) return;
+      dragging = true;
+      this.node.setPointerCapture(event.pointerId);
+      this.act({ kind: "jump", to: this.stopUnder(event) });
+    });
+    this.node.addEventListener("pointermove", (event) => {
+      const to = this.stopUnder(event);
+      if (dragging) this.act({ kind: "scrub", to });
+      this.tell(event, to);
+    });
+    for (const end of ["pointerup", "pointercancel"]) this.node.addEventListener(end, () => (dragging = false));
+    this.node.addEventListener("pointerleave", () => this.hint.classList.remove("tp-told"));
+    this.node.addEventListener("dblclick", (event) => this.zoomTo(this.stopUnder(event)));
+    this.node.addEventListener("wheel", (event) => this.wheeled(event), { passive: false });
+  }
+
+  wheeled(event) {
+    if (!event.ctrlKey && !event.metaKey) return; // the page scrolls
+    event.preventDefault();
+    this.act({ kind: "zoom", factor: event.deltaY > 0 ? 1.25 : 0.8, middle: this.shareUnder(event) });
+  }
+
+  update(run, state, words) {
+    if (this.run !== run) Object.assign(this, { scale: timeScale(run), bands: bandsOf(run), most: mostEntropy(run) });
+    Object.assign(this, { run, state, words });
+    this.node.setAttribute("aria-label", words.ui("timeline"));
+    this.node.setAttribute("aria-valuemax", run.count - 1);
+    this.node.setAttribute("aria-valuenow", state.at);
+    this.node.setAttribute("aria-valuetext", `${duration(run.start[state.at])} ${words.run.kind(run.kindOf(state.at))}`);
+    const width = this.node.clientWidth;
+    const hits = state.breakpoints.filter((one) => one.on).map((one) => one.id).join();
+    const drawn = [width, state.isDark, state.large, state.axis, state.zoom, state.language, hits, run.marks.length, devicePixelRatio].join("|");
+    if (drawn !== this.drawn && width > 0) this.draw(width);
+    this.drawn = drawn;
+    this.place();
+  }
+
+  share(at, isEnd = false) {
+    if (this.state.axis === "stops") return (isEnd ? this.run.last[at] + 1 : at) / this.run.count;
+    return shareOfTime(this.scale, isEnd ? this.run.endOf(at) : this.run.start[at]);
+  }
+
+  x(share) {
+    const [from, to] = this.state.zoom;
+    return ((share - from) / (to - from)) * this.node.clientWidth;
+  }
+
+  shareUnder(event) {
+    const box = this.node.getBoundingClientRect();
+    const [from, to] = this.state.zoom;
+    return from + (to - from) * Math.min(1, Math.max(0, (event.clientX - box.left) / box.width));
+  }
+
+  stopUnder(event) {
+    const share = this.shareUnder(event);
+    if (this.state.axis === "stops") return Math.min(this.run.count - 1, Math.floor(share * this.run.count));
+    return stopAtTime(this.run, timeOfShare(this.scale, share));
+  }
+
+  zoomTo(at) {
+    let outer = at;
+    while (this.run.parent[outer] >= 0 && this.run.stage[this.run.parent[outer]] === this.run.stage[at]) outer = this.run.parent[outer];
+    const [from, to] = [this.share(outer), this.share(outer, true)];
+    const edge = Math.max((to - from) * 0.05, 1e-6);
+    this.act({ kind: "zoom to", zoom: [Math.max(0, from - edge), Math.min(1, to + edge)] });
+  }
+
+  tell(event, at) {
+    const box = this.node.getBoundingClientRect();
+    const name = this.words.stopName(at);
+    this.hint.textContent = `${duration(this.run.start[at])} · ${this.words.run.stage(this.run.stageOf(at)).title} · ${name}`;
+    this.hint.classList.add("tp-told");
+    const room = box.width - this.hint.offsetWidth - 4;
+    this.hint.style.left = `${Math.max(4, Math.min(room, event.clientX - box.left + 12))}px`;
+  }
+
+  place() {
+    const { at } = this.state;
+    const width = this.node.clientWidth;
+    const from = Math.max(0, this.x(this.share(at)));
+    const to = Math.min(width, this.x(this.share(at, true)));
+    this.span.style.transform = `translateX(${from}px)`;
+    this.span.style.width = `${Math.max(0, to - from)}px`;
+    this.cursor.style.transform = `translateX(${Math.min(width - 1, Math.max(0, this.x(this.share(at))))}px)`;
+  }
+
+  draw(width) {
+    const scale = this.state.large ? 1.4 : 1;
+    const height = 88 * scale;
+    const dots = devicePixelRatio || 1;
+    this.canvas.width = Math.round(width * dots);
+    this.canvas.height = Math.round(height * dots);
+    this.canvas.style.height = `${height}px`;
+    const pen = this.canvas.getContext("2d");
+    pen.setTransform(dots, 0, 0, dots * scale, 0, 0);
+    pen.clearRect(0, 0, width, height);
+    const look = getComputedStyle(this.node);
+    this.colours = Object.fromEntries(["ink", "faint", "line", "raised", "accent", "warn", "bad"].map((name) => [name, look.getPropertyValue(`--tp-${name}`).trim()]));
+    this.pen = pen;
+    this.font = `${11 / (scale > 1 ? 1 : 1)}px ${look.fontFamily}`;
+    this.drawTicks(width);
+    this.drawCalls(width);
+    this.drawStages(width);
+    this.drawTokens(width);
+    this.drawMarks(width);
+  }
+
+  label(text, x, y, room, colour) {
+    if (room < 24) return;
+    this.pen.font = this.font;
+    this.pen.fillStyle = colour;
+    let shown = text;
+    if (this.pen.measureText(shown).width > room) {
+      const fits = Math.floor((room / this.pen.measureText(shown).width) * shown.length) - 1;
+      if (fits < 3) return;
+      shown = `${shown.slice(0, fits)}…`;
+    }
+    this.pen.fillText(shown, x, y);
+  }
+
+  drawCalls(width) {
+    const [top, tall] = LANES.calls;
+    for (const at of this.run.roots) {
+      const [from, to] = [this.x(this.share(at)), this.x(this.share(at, true))];
+      if (to < 0 || from > width) continue;
+      const left = Math.max(0, from);
+      this.pen.fillStyle = this.colours.line;
+      this.pen.fillRect(left, top + tall - 2, Math.max(1, Math.min(width, to) - left - 1), 2);
+      this.label(this.words.stopName(at), left + 2, top + tall - 5, Math.min(width, to) - left - 6, this.colours.ink);
+    }
+  }
+
+  drawStages(width) {
+    const [top, tall] = LANES.stages;
+    this.pen.fillStyle = this.colours.raised;
+    this.pen.fillRect(0, top, width, tall);
+    let edge = null; // the band being drawn: neighbours of one stage become one
+    const flush = () => {
+      if (edge === null) return;
+      const wide = Math.max(0.75, edge.to - edge.from - (edge.to - edge.from > 4 ? 1 : 0));
+      const colour = stageColour(edge.stage, this.state.isDark);
+      this.pen.fillStyle = colour;
+      this.pen.fillRect(edge.from, top, wide, tall);
+      const title = this.words.run.stage(edge.stage).title;
+      this.label(title, edge.from + 5, top + tall / 2 + 4, wide - 8, inkOn(colour));
+    };
+    for (const at of this.bands) {
+      const from = Math.max(0, this.x(this.share(at)));
+      const to = Math.min(width, this.x(this.share(at, true)));
+      if (to <= 0 && from <= 0) continue;
+      if (from >= width) continue;
+      const stage = this.run.stageOf(at);
+      if (edge !== null && edge.stage === stage && from - edge.to < 1.5) edge.to = Math.max(edge.to, to);
+      else {
+        flush();
+        edge = { stage, from, to };
+      }
+    }
+    flush();
+  }
+
+  drawTokens(width) {
+    const [top, tall] = LANES.tokens;
+    const heights = new Float32Array(Math.ceil(width) + 1);
+    this.run.tokens.forEach((at, place) => {
+      const x = Math.round(this.x(this.share(at)));
+      const entropy = this.run.token_entropy[place];
+      const share = Number.isFinite(entropy) ? Math.min(1, entropy / this.most) : 0;
+      if (x >= 0 && x < width) heights[x] = Math.max(heights[x], 2 + share * (tall - 2));
+    });
+    this.pen.fillStyle = this.colours.warn;
+    heights.forEach((high, x) => {
+      if (high > 0) this.pen.fillRect(Math.max(0, x - 1), top + tall - high, 2, high);
+    });
+  }
+
+  drawMarks(width) {
+    const [top, tall] = LANES.marks;
+    const middle = top + tall / 2;
+    const seen = new Set();
+    for (const mark of this.run.marks) {
+      const x = Math.round(this.x(this.share(mark.stop)));
+      if (x < 0 || x > width || seen.has(`${mark.group}${x >> 2}`)) continue;
+      seen.add(`${mark.group}${x >> 2}`);
+      this.pen.fillStyle = mark.group === "moments" ? this.colours.accent : mark.group === "faults" ? this.colours.bad : this.colours.warn;
+      this.shape(mark.group, Math.min(width - 5, Math.max(5, x)), middle);
+    }
+    this.drawHits(width, middle);
+    for (const [from, to, idle] of this.state.axis === "time" ? this.scale.gaps : []) this.drawGap(from, to, idle);
+  }
+
+  shape(group, x, y) {
+    const { pen } = this;
+    pen.beginPath();
+    if (group === "findings") for (const [dx, dy] of [[0, -4.5], [4.5, 3.5], [-4.5, 3.5]]) pen.lineTo(x + dx, y + dy);
+    else if (group === "faults") for (const [dx, dy] of [[0, -5], [4, 0], [0, 5], [-4, 0]]) pen.lineTo(x + dx, y + dy);
+    else if (group === "audit") pen.rect(x - 3.5, y - 3.5, 7, 7);
+    else for (const [dx, dy] of [[-4, -4], [4, -4], [0, 4]]) pen.lineTo(x + dx, y + dy);
+    pen.fill();
+  }
+
+  drawHits(width, middle) {
+    const seen = new Set();
+    this.pen.fillStyle = this.colours.bad;
+    for (const one of this.state.breakpoints) {
+      if (!one.on) continue;
+      for (const at of one.hits) {
+        const x = Math.round(this.x(this.share(at)));
+        if (x < -3 || x > width + 3 || seen.has(x >> 1)) continue;
+        seen.add(x >> 1);
+        this.pen.beginPath();
+        this.pen.arc(x, middle, one.hits.length > 60 ? 1.6 : 3, 0, 7);
+        this.pen.fill();
+      }
+    }
+  }
+
+  drawGap(from, to, idle) {
+    const [x, end] = [this.x(from), this.x(to)];
+    const [top, tall] = LANES.stages;
+    this.pen.strokeStyle = this.colours.faint;
+    this.pen.lineWidth = 1;
+    for (const dx of [-2, 2]) {
+      this.pen.beginPath();
+      this.pen.moveTo((x + end) / 2 + dx + 2, top + 3);
+      this.pen.lineTo((x + end) / 2 + dx - 2, top + tall - 3);
+      this.pen.stroke();
+    }
+    this.label(duration(idle), x, LANES.ticks[0] + 11, end - x, this.colours.faint);
+  }
+
+  drawTicks(width) {
+    const [top, tall] = LANES.ticks;
+    const { pen } = this;
+    const isTime = this.state.axis === "time";
+    const [from, to] = this.state.zoom;
+    const value = (share) => (isTime ? timeOfShare(this.scale, share) : share * this.run.count);
+    const span = isTime ? (value(to) - value(from)) : (to - from) * this.run.count;
+    const step = niceStep(span, width / 110);
+    pen.font = this.font;
+    let free = -1;
+    for (let tick = Math.ceil(value(from) / step) * step; tick <= value(to); tick += step) {
+      const share = isTime ? shareOfTime(this.scale, tick) : tick / this.run.count;
+      const x = this.x(share);
+      const text = isTime ? duration(tick) : Math.round(tick).toLocaleString("en");
+      if (x < free || x > width - 30) continue;
+      pen.fillStyle = this.colours.line;
+      pen.fillRect(x, LANES.stages[0], 1, top - LANES.stages[0] + 3);
+      pen.fillStyle = this.colours.faint;
+      pen.fillText(text, x + 3, top + tall - 3);
+      free = x + pen.measureText(text).width + 14;
+    }
+  }
+}
+
+function mostEntropy(run) {
+  return run.token_entropy.reduce((most, one) => (one > most ? one : most), 1);
+}
