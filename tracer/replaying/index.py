@@ -125,7 +125,8 @@ def stops_of(trace: Trace) -> Stops:
     # A token said thrice is three tokens.
     is_data = np.isin(columns["kind"], [KINDS.index("token"), KINDS.index("image")])
     named = np.where(is_data, -1, columns["name"])
-    folded = folds(walked, columns["kind"], named, found.names)
+    is_own = columns["stage"] == list(STAGES).index("recorder")
+    folded = folds(walked, columns["kind"], named, found.names, skipped=is_own)
     found.columns.update(_told(walked, columns, found))
     found.columns.update(_folds_told(folded, found.names))
     found.columns.update(_tokens_told(trace, walked, columns))
