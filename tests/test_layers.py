@@ -31,6 +31,7 @@ FLOORS = [
     ("tools", ["verify", "inspection", "inspecting*", "conversation", "opening", "lab"]),
     ("analysis", ["analysis*"]),
     ("diagnosis", ["diagnosis*"]),
+    ("replaying", ["replaying*"]),
     ("views", ["views*"]),
     ("widgets", ["widgets*"]),
     ("demo", ["demo*"]),
@@ -40,7 +41,7 @@ FLOORS = [
 REPLAY = ["schema", "errors", "manifest", "ranks", "folder", "storage", "recovery", "journal"]
 REPLAY += ["batches", "conditions", "archive", "merging", "frames", "trace", "summary", "scrubbing"]
 REPLAY += ["formats*", "problems", "survey", "machine"]
-REPLAY += ["audit*", "export*", "analysis*", "views*", "explain*"]
+REPLAY += ["audit*", "export*", "analysis*", "replaying*", "views*", "explain*"]
 LIVE_PACKAGES = {"torch", "torchvision", "transformers", "accelerate", "tokenizers", "safetensors"}
 LIVE_PACKAGES |= {"qwen_vl_utils", "huggingface_hub"}
 LIVE = [

@@ -1,0 +1,134 @@
+"""Stops that are worth going to: moments of the run, faults, broken checks, the doctor's findings.
+
+What a mark says is there in every language; what was recorded stays as it is.
+"""
+
+from __future__ import annotations
+
+import importlib
+import importlib.util
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from tracer.explain import LANGUAGES, text
+from tracer.replaying.index import KINDS, Stops
+
+if TYPE_CHECKING:
+    from tracer.trace import Trace
+
+Mark = dict[str, Any]
+
+
+def quick_marks(trace: Trace, stops: Stops) -> list[Mark]:
+    """Moments of the run and faults: found in a few columns."""
+    found = [*_loads(trace, stops), *_first_tokens(stops), *_windows(trace, stops)]
+    return sorted([*found, *_errors(stops), *_faults(trace, stops)], key=lambda mark: mark["stop"])
+
+
+def slow_marks(trace: Trace, stops: Stops) -> list[Mark]:
+    """Checks of the audit that are broken, and findings of the doctor: they read the trace."""
+    return [*_broken(trace, stops), *_findings(trace, stops)]
+
+
+def _loads(trace: Trace, stops: Stops) -> list[Mark]:
+    """The last stop inside each load of a model."""
+    where = [("kind", "==", "from_pretrained"), ("stage", "==", "resolve")]
+    rows = trace.arrow("calls", ["seq", "parent", "model"], where).to_pylist()
+    inner = {row["parent"] for row in rows}
+    seqs = [row["seq"] for row in rows if row["model"] is not None or row["seq"] not in inner]
+    return [
+        _moment("load_end", int(stops.columns["last"][stop]))
+        for stop in stops.of_seqs(seqs)
+        if stop >= 0
+    ]
+
+
+def _first_tokens(stops: Stops) -> list[Mark]:
+    tokens = stops.of_kind("token")
+    _, first = np.unique(stops.columns["call"][tokens], return_index=True)
+    return [_moment("first_token", int(stop)) for stop in tokens[np.sort(first)]]
+
+
+def _windows(trace: Trace, stops: Stops) -> list[Mark]:
+    """The first forward of each call after which a layer has seen more than it can hold."""
+    names = ["call", "step", "tokens_seen", "capacity_tokens"]
+    rows = trace.read("cache_layers", names)
+    over = rows[(rows["tokens_seen"] > rows["capacity_tokens"]).fillna(False)]
+    first = over.groupby("call")["step"].min()
+    return [
+        _moment("window", stop)
+        for call, step in first.items()
+        if (stop := _forward(stops, int(call), int(step))) >= 0
+    ]
+
+
+def _forward(stops: Stops, call: int, step: int) -> int:
+    columns = stops.columns
+    (place,) = stops.of_seqs([call])
+    is_it = (columns["kind"] == KINDS.index("step")) & (columns["step"] == step)
+    found = np.flatnonzero(is_it & (columns["call"] == place))
+    return int(found[0]) if len(found) and place >= 0 else -1
+
+
+def _errors(stops: Stops) -> list[Mark]:
+    """The innermost stop of each chain that an exception left, and what never ended."""
+    status = stops.columns["status"]
+    failed = np.flatnonzero(status != 0)
+    inner = set(stops.columns["parent"][failed].tolist())
+    names = ("", "error", "interrupted")
+    return [_moment(names[status[stop]], int(stop)) for stop in failed if int(stop) not in inner]
+
+
+def _moment(key: str, stop: int) -> Mark:
+    return _mark("moments", key, stop, lambda code: text(f"player_moments.{key}", code))
+
+
+def _faults(trace: Trace, stops: Stops) -> list[Mark]:
+    places = stops.of_kind("fault")
+    rows = trace.arrow("faults", ["target", "reason"]).to_pylist()
+    found = ((int(stop), rows[stops.columns["row"][stop]]) for stop in places)
+    return [
+        _mark("faults", row["target"] or "", stop, _always(row["target"]), _always(row["reason"]))
+        for stop, row in found
+    ]
+
+
+def _broken(trace: Trace, stops: Stops) -> list[Mark]:
+    audit = trace.audit()
+    found = []
+    for row in audit[audit["verdict"] == "broken"].itertuples():
+        places = [int(stop) for stop in stops.of_seqs(list(row.evidence)[:100]) if stop >= 0]
+        told = f"{row.expected} ≠ {row.found}"
+        found.append(
+            _mark(
+                "audit", str(row.check), min(places, default=0), _always(row.check), _always(told)
+            )
+        )
+    return found
+
+
+def _findings(trace: Trace, stops: Stops) -> list[Mark]:
+    return []
+
+
+def _mark(
+    group: str,
+    key: str,
+    stop: int,
+    title: Callable[[str], str],
+    told: Callable[[str], str] = lambda code: "",
+) -> Mark:
+    return {
+        "group": group,
+        "key": key,
+        "stop": stop,
+        "title": {code: title(code) for code in LANGUAGES},
+        "text": {code: told(code) for code in LANGUAGES},
+    }
+
+
+def _always(words: Any) -> Callable[[str], str]:
+    """What was recorded is the same in every language."""
+    return lambda code: str(words or "")
