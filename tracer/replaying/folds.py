@@ -11,12 +11,15 @@ from collections.abc import Sequence
 from typing import Final
 
 import numpy as np
+import numpy.typing as npt
 
 from tracer.replaying.tree import Numbers, Walk
 
+Flags = npt.NDArray[np.bool_]
+
 FEWEST: Final = 3
 """Siblings that make a fold."""
-_NUMBER: Final = re.compile(r"(?<![^._ ])\d+(?![^._ ])")
+_NUMBER: Final = re.compile(r"(?<![^. ])\d+(?![^. ])")
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -46,7 +49,9 @@ def starred(name: str) -> str:
     return name if found is None else f"{name[: found.start()]}*"
 
 
-def folds(walk: Walk, kind: Numbers, name: Numbers, names: Sequence[str]) -> Folds:
+def folds(
+    walk: Walk, kind: Numbers, name: Numbers, names: Sequence[str], *, skipped: Flags
+) -> Folds:
     """Find the folds.
 
     Args:
@@ -54,11 +59,14 @@ def folds(walk: Walk, kind: Numbers, name: Numbers, names: Sequence[str]) -> Fol
         kind: The kind of each place; siblings of one fold are of one kind.
         name: Index of each place's name in `names`; -1 for what never folds.
         names: Distinct names.
+        skipped: Places that a fold passes over: the recorder's own work stands between every two
+            steps, and they are a run of steps all the same.
     """
     stars, star_of = _distinct([starred(one) for one in names])
     star = np.append(star_of, -1)[name]
     # Siblings side by side, in the order of the walk.
     siblings = np.argsort(walk.parent, kind="stable")
+    siblings = siblings[~skipped[siblings]]
     alike = np.stack([walk.parent[siblings], kind[siblings], star[siblings]])
     begins = np.ones(len(siblings), bool)
     begins[1:] = (alike[:, 1:] != alike[:, :-1]).any(axis=0)
@@ -66,7 +74,7 @@ def folds(walk: Walk, kind: Numbers, name: Numbers, names: Sequence[str]) -> Fol
     many = np.diff(np.append(starts, len(siblings)))
     kept = (many >= FEWEST) & (star[siblings[starts]] >= 0)
     number = np.where(kept, np.cumsum(kept) - 1, -1)
-    fold = np.empty(len(siblings), np.int64)
+    fold = np.full(len(walk.parent), -1)
     fold[siblings] = np.repeat(number, many)
     starts, many = starts[kept], many[kept]
     return Folds(

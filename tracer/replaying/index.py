@@ -111,7 +111,8 @@ def stops_of(trace: Trace) -> Stops:
     )
     # A token said thrice is three tokens.
     is_data = np.isin(columns["kind"], [KINDS.index("token"), KINDS.index("image")])
-    folded = folds(walked, columns["kind"], np.where(is_data, -1, name), names)
+    is_own = columns["stage"] == list(STAGES).index("recorder")
+    folded = folds(walked, columns["kind"], np.where(is_data, -1, name), names, skipped=is_own)
     found.columns.update(_told(walked, columns, name, thread, found))
     found.columns.update(_folds_told(folded, names))
     found.columns.update(_tokens_told(trace, walked, columns))
