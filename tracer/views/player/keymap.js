@@ -23,6 +23,7 @@ const KEYS = {
   large: ["l"],
   language: ["z"],
   dark: ["d"],
+  own: ["i"],
   axis: ["x"],
   zoom: ["+", "-", "0"],
   help: ["?"],
@@ -33,7 +34,7 @@ export const GROUPS = [
   ["walk", ["step", "back", "over", "out", "parent", "line", "next token", "previous token", "jump", "home", "end", "undo"]],
   ["run", ["continue", "continue back", "break"]],
   ["teach", ["teach", "reveal", "large"]],
-  ["look", ["fold", "fold around", "axis", "zoom", "language", "dark", "help", "leave"]],
+  ["look", ["fold", "fold around", "own", "axis", "zoom", "language", "dark", "help", "leave"]],
 ];
 
 const ACTION_OF = new Map(Object.entries(KEYS).flatMap(([action, keys]) => keys.map((key) => [key, action])));

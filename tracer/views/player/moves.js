@@ -72,6 +72,7 @@ export function stageEntries(run) {
   return Int32Array.from(found);
 }
 
+const MOST_SIBLINGS = 400; // columns of a picture
 const WIDEST_FOLD = 200000; // stops; looking through more would be felt
 
 // The same stop inside the other members of the nearest fold around it: the same module of the other
@@ -89,7 +90,8 @@ export function siblingsOf(run, at) {
   }
   found.durations = found.stops.map((one) => run.duration[one]);
   found.count = found.stops.length;
-  return found.count > 1 && found.count <= 400 ? found : null;
+  const isTold = found.count > 1 && found.count <= MOST_SIBLINGS && found.durations.some((took) => took > 0);
+  return isTold ? found : null;
 }
 
 function sameInside(run, at, member, other) {

@@ -172,7 +172,10 @@ class Player {
     const { run } = this;
     this.title.replaceChildren(
       element("b", { text: run.title }),
-      ...run.facts.slice(0, 3).map(([key, text]) => element("span", { text, title: words.run.fact(key) })),
+      ...run.facts.slice(0, 3).map(([key, text]) => {
+        const label = words.run.fact(key);
+        return element("span", { text: key === "parameters" ? `${text} ${label}` : text, title: label });
+      }),
     );
     for (const node of [...this.tools, ...Object.values(this.options)]) {
       const { kind } = node.dataset;

@@ -12,6 +12,11 @@ export function isOpen(run, state, line) {
   return !isFold(line) && run.parent[line] < 0 && !state.closed.has(line);
 }
 
+// The recorder's own work is no part of the library's, and is shown when asked for.
+export function isUnseen(run, state, at) {
+  return !state.own && run.isOwn(at) && !(state.at >= at && state.at <= run.last[at]);
+}
+
 export function visibleLines(run, state) {
   const lines = [];
   const indents = [];
@@ -21,6 +26,7 @@ export function visibleLines(run, state) {
     indents.push(indent);
   };
   const showStop = (at, indent) => {
+    if (isUnseen(run, state, at)) return;
     push(at, indent);
     if (isOpen(run, state, at) || path.has(at)) showSiblings(at + 1, run.last[at] + 1, indent + 1);
   };

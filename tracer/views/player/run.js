@@ -53,6 +53,8 @@ export function makeRun(header, buffer) {
   run.entries = stageEntries(run);
   run.marksAt = marksByStop(header.marks);
   run.nameOf = (at) => header.names[columns.name[at]];
+  const recorder = header.stages.indexOf("recorder");
+  run.isOwn = (at) => columns.stage[at] === recorder;
   run.kindOf = (at) => header.kinds[columns.kind[at]];
   run.stageOf = (at) => header.stages[columns.stage[at]];
   run.tokenAt = (at) => {

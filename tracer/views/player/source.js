@@ -69,7 +69,7 @@ export function sourceView(source, where, act, words) {
 // Scrolls the code and never the page around it.
 function centre(code) {
   const line = code.querySelector(".tp-current") ?? code.querySelector(".tp-reached");
-  if (line !== null) code.scrollTop = line.offsetTop - code.offsetTop - code.clientHeight * 0.3;
+  if (line !== null) code.scrollTop = line.offsetTop - code.clientHeight * 0.3;
 }
 
 // Innermost first, as debuggers list a call path.

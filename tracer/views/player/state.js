@@ -22,6 +22,7 @@ export function firstState(run, options = {}) {
     dark: null, // null: as the page or the notebook has it
     language: "en",
     axis: "time",
+    own: false, // whether the recorder's own work is walked through too
     zoom: [0, 1],
     notice: null,
     ...options,
@@ -39,6 +40,13 @@ function walked(state, to) {
   if (to === state.at) return { ...state, notice: { code: "end" } };
   const hit = to > state.at ? hitAfter(state.breakpoints, state.at, to) : null;
   return hit === null ? moved(state, to) : moved(state, hit.stop, { code: "hit", by: hit.by });
+}
+
+// Where a move leads, past the recorder's own work unless that is shown.
+function seen(run, state, move, first = move(state.at)) {
+  let to = first;
+  while (!state.own && run.isOwn(to) && move(to) !== to) to = move(to);
+  return run.isOwn(to) && !state.own ? state.at : to;
 }
 
 function goneOn(state, hit) {
@@ -133,11 +141,15 @@ function zoomed(state, factor, middle) {
 }
 
 const CHANGES = {
-  step: (run, state) => walked(state, nextStop(run, state.at)),
-  back: (run, state) => (state.at === 0 ? { ...state, notice: { code: "start" } } : moved(state, previousStop(run, state.at))),
-  over: (run, state) => walked(state, stopAfter(run, state.at)),
+  step: (run, state) => walked(state, seen(run, state, (at) => nextStop(run, at))),
+  back: (run, state) => {
+    if (state.at === 0) return { ...state, notice: { code: "start" } };
+    return moved(state, seen(run, state, (at) => previousStop(run, at)));
+  },
+  over: (run, state) => walked(state, seen(run, state, (at) => stopAfter(run, at))),
   out: (run, state) => {
-    const to = stopOutside(run, state.at);
+    const outside = stopOutside(run, state.at);
+    const to = outside < state.at ? outside : seen(run, { ...state, at: outside }, (at) => stopAfter(run, at), outside);
     return to < state.at ? moved(state, to) : walked(state, to);
   },
   into: (run, state) => moved(state, hasInside(run, state.at) ? state.at + 1 : state.at),
@@ -178,6 +190,7 @@ const CHANGES = {
   large: (run, state) => ({ ...state, large: !state.large }),
   dark: (run, state, { dark }) => ({ ...state, dark }),
   language: (run, state, { language }) => ({ ...state, language }),
+  own: (run, state) => ({ ...state, own: !state.own, notice: { code: state.own ? "own hidden" : "own shown" } }),
   axis: (run, state) => ({ ...state, axis: state.axis === "time" ? "stops" : "time", zoom: [0, 1] }),
   zoom: (run, state, { factor, middle }) => zoomed(state, factor, middle),
   "zoom to": (run, state, { zoom }) => ({ ...state, zoom }),

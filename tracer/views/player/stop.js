@@ -70,7 +70,7 @@ export class StopView {
     const links = outer.map((one) =>
       element("button", { type: "button", class: "tp-crumb", text: this.words.stopName(one), on: { click: () => this.act({ kind: "jump", to: one }) } }),
     );
-    return element("nav", { class: "tp-path", "aria-label": this.words.ui("path") }, ...links.flatMap((link) => [link, icon("right")]));
+    return element("nav", { class: "tp-path", "aria-label": this.words.ui("path") }, ...links.flatMap((link, place) => (place ? [icon("right"), link] : [link])));
   }
 
   drawBody() {
@@ -104,6 +104,7 @@ export class StopView {
     if (detail === null) return [[element("p", { class: "tp-faint", text: words.ui("left out") })], [this.lesson()]];
     if (detail.failed) return [[element("p", { class: "tp-bad", text: words.ui("no answer", { reason: detail.failed }) })], []];
     const hides = isHidden(run, state, state.at);
+    const isAnswering = detail.token !== undefined || detail.strip !== undefined; // the wide column is full
     const main = [
       ...this.marks(),
       this.strip(detail, hides),
@@ -112,13 +113,14 @@ export class StopView {
       detail.tensor && this.card("tensor", tensorView(detail.tensor, words)),
       ...this.source(detail),
       this.cache(detail),
+      !isAnswering && this.lesson(),
     ];
     const flow = [...(detail.inputs ?? []).map((pair) => ["in", ...pair]), ...(detail.outputs ?? []).map((pair) => ["out", ...pair])];
     const side = [
       !hides && detail.facts?.length && this.card("facts", this.facts(detail.facts)),
       flow.length > 0 && this.card("in and out", this.flow(flow)),
       this.siblings(),
-      this.lesson(),
+      isAnswering && this.lesson(),
       ...(hides ? [] : (detail.tables ?? []).map((table) => this.smallTable(table))),
       !hides && detail.row && this.card("row", this.row(detail.row)),
     ];
@@ -168,7 +170,7 @@ export class StopView {
   token(token, hides) {
     const { words, state, act } = this;
     const guess = state.guesses.get(state.at);
-    if (hides) return [this.card("guess", guessView(token, guess, act, words))];
+    if (hides) return [this.card("guess", guessView(token, this.otherTokens(), guess, act, words))];
     const told = guess && element("div", { class: `tp-verdict tp-${guess.verdict}`, text: verdictText(token, guess, words) });
     return [
       told,
@@ -176,6 +178,13 @@ export class StopView {
       token.effects?.length ? this.card("effects", effectsView(token.effects, words)) : null,
       token.stops?.length ? this.card("stop ids", stopsView(token.stops, words)) : null,
     ];
+  }
+
+  // Texts of the tokens nearby, those to come and those gone.
+  otherTokens() {
+    const { run, state } = this;
+    const place = run.tokenAt(state.at);
+    return Array.from(run.tokens.subarray(Math.max(0, place - 12), place + 12), (at) => run.nameOf(at)).sort();
   }
 
   source(detail) {

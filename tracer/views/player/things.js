@@ -42,7 +42,7 @@ function sizes(chain, words) {
 
 // The grid of patches; `merge` of them in each direction become one token.
 function grid([, rows, columns], merge) {
-  const size = Math.max(2, Math.min(14, 420 / columns));
+  const size = Math.max(2, Math.min(20, 520 / columns));
   const lines = (count, step, kind, down) =>
     Array.from({ length: Math.floor(count / step) + 1 }, (_, one) => one * step * size).map((at) =>
       drawing("path", { class: kind, d: down ? `M0 ${at}H${columns * size}` : `M${at} 0V${rows * size}` }),

@@ -4,8 +4,10 @@
 import { duration, element } from "./dom.js";
 import { stopAtTime } from "./moves.js";
 import { inkOn, stageColour } from "./theme.js";
-import { niceStep, shareOfTime, timeOfShare, timeScale } from "./timescale.js";
+import { niceStep, runsOf, shareOfTime, timeOfShare, timeScale } from "./timescale.js";
 
+const NARROWEST = 4; // pixels of another stage that are seen between two of the same
+const TALL = 88;
 const LANES = { calls: [0, 15], stages: [17, 24], tokens: [44, 16], marks: [62, 9], ticks: [72, 14] };
 
 // The outermost stops of each stage: what a band is drawn for.
@@ -75,6 +77,14 @@ export class Timeline {
     this.place();
   }
 
+  get size() {
+    return this.state.large ? 1.45 : 1;
+  }
+
+  lane(name) {
+    return LANES[name].map((one) => one * this.size);
+  }
+
   share(at, isEnd = false) {
     if (this.state.axis === "stops") return (isEnd ? this.run.last[at] + 1 : at) / this.run.count;
     return shareOfTime(this.scale, isEnd ? this.run.endOf(at) : this.run.start[at]);
@@ -125,19 +135,18 @@ export class Timeline {
   }
 
   draw(width) {
-    const scale = this.state.large ? 1.4 : 1;
-    const height = 88 * scale;
+    const height = TALL * this.size;
     const dots = devicePixelRatio || 1;
     this.canvas.width = Math.round(width * dots);
     this.canvas.height = Math.round(height * dots);
     this.canvas.style.height = `${height}px`;
     const pen = this.canvas.getContext("2d");
-    pen.setTransform(dots, 0, 0, dots * scale, 0, 0);
+    pen.setTransform(dots, 0, 0, dots, 0, 0);
     pen.clearRect(0, 0, width, height);
     const look = getComputedStyle(this.node);
     this.colours = Object.fromEntries(["ink", "faint", "line", "raised", "accent", "warn", "bad"].map((name) => [name, look.getPropertyValue(`--tp-${name}`).trim()]));
     this.pen = pen;
-    this.font = `${11 / (scale > 1 ? 1 : 1)}px ${look.fontFamily}`;
+    this.font = `${11 * this.size}px ${look.fontFamily}`;
     this.drawTicks(width);
     this.drawCalls(width);
     this.drawStages(width);
@@ -159,48 +168,45 @@ export class Timeline {
   }
 
   drawCalls(width) {
-    const [top, tall] = LANES.calls;
+    const [top, tall] = this.lane("calls");
     for (const at of this.run.roots) {
       const [from, to] = [this.x(this.share(at)), this.x(this.share(at, true))];
       if (to < 0 || from > width) continue;
       const left = Math.max(0, from);
       this.pen.fillStyle = this.colours.line;
       this.pen.fillRect(left, top + tall - 2, Math.max(1, Math.min(width, to) - left - 1), 2);
-      this.label(this.words.stopName(at), left + 2, top + tall - 5, Math.min(width, to) - left - 6, this.colours.ink);
+      this.label(this.words.stopName(at), left + 2, top + tall - 5 * this.size, Math.min(width, to) - left - 6, this.colours.ink);
     }
   }
 
   drawStages(width) {
-    const [top, tall] = LANES.stages;
+    const [top, tall] = this.lane("stages");
     this.pen.fillStyle = this.colours.raised;
     this.pen.fillRect(0, top, width, tall);
-    let edge = null; // the band being drawn: neighbours of one stage become one
-    const flush = () => {
-      if (edge === null) return;
-      const wide = Math.max(0.75, edge.to - edge.from - (edge.to - edge.from > 4 ? 1 : 0));
-      const colour = stageColour(edge.stage, this.state.isDark);
+    for (const { value, from, to } of runsOf(this.stagePixels(Math.ceil(width)), NARROWEST)) {
+      if (value < 0) continue;
+      const stage = this.run.stages[value];
+      const colour = stageColour(stage, this.state.isDark);
       this.pen.fillStyle = colour;
-      this.pen.fillRect(edge.from, top, wide, tall);
-      const title = this.words.run.stage(edge.stage).title;
-      this.label(title, edge.from + 5, top + tall / 2 + 4, wide - 8, inkOn(colour));
-    };
-    for (const at of this.bands) {
-      const from = Math.max(0, this.x(this.share(at)));
-      const to = Math.min(width, this.x(this.share(at, true)));
-      if (to <= 0 && from <= 0) continue;
-      if (from >= width) continue;
-      const stage = this.run.stageOf(at);
-      if (edge !== null && edge.stage === stage && from - edge.to < 1.5) edge.to = Math.max(edge.to, to);
-      else {
-        flush();
-        edge = { stage, from, to };
-      }
+      this.pen.fillRect(from, top, Math.max(0.75, to - from - (to - from > 4 ? 1 : 0)), tall);
+      this.label(this.words.run.stage(stage).title, from + 5, top + tall / 2 + 4 * this.size, to - from - 9, inkOn(colour));
     }
-    flush();
+  }
+
+  // The stage at each pixel: inner stages lie over outer ones.
+  stagePixels(width) {
+    const pixels = new Int16Array(width).fill(-1);
+    for (const at of this.bands) {
+      const from = Math.max(0, Math.round(this.x(this.share(at))));
+      const to = Math.min(width, Math.round(this.x(this.share(at, true))));
+      if (to > from) pixels.fill(this.run.stage[at], from, to);
+      else if (from < width && pixels[from] < 0) pixels[from] = this.run.stage[at];
+    }
+    return pixels;
   }
 
   drawTokens(width) {
-    const [top, tall] = LANES.tokens;
+    const [top, tall] = this.lane("tokens");
     const heights = new Float32Array(Math.ceil(width) + 1);
     this.run.tokens.forEach((at, place) => {
       const x = Math.round(this.x(this.share(at)));
@@ -215,7 +221,7 @@ export class Timeline {
   }
 
   drawMarks(width) {
-    const [top, tall] = LANES.marks;
+    const [top, tall] = this.lane("marks");
     const middle = top + tall / 2;
     const seen = new Set();
     for (const mark of this.run.marks) {
@@ -257,7 +263,7 @@ export class Timeline {
 
   drawGap(from, to, idle) {
     const [x, end] = [this.x(from), this.x(to)];
-    const [top, tall] = LANES.stages;
+    const [top, tall] = this.lane("stages");
     this.pen.strokeStyle = this.colours.faint;
     this.pen.lineWidth = 1;
     for (const dx of [-2, 2]) {
@@ -266,11 +272,11 @@ export class Timeline {
       this.pen.lineTo((x + end) / 2 + dx - 2, top + tall - 3);
       this.pen.stroke();
     }
-    this.label(duration(idle), x, LANES.ticks[0] + 11, end - x, this.colours.faint);
+    this.label(duration(idle), x, this.lane("ticks")[0] + 11 * this.size, end - x, this.colours.faint);
   }
 
   drawTicks(width) {
-    const [top, tall] = LANES.ticks;
+    const [top, tall] = this.lane("ticks");
     const { pen } = this;
     const isTime = this.state.axis === "time";
     const [from, to] = this.state.zoom;
@@ -285,7 +291,7 @@ export class Timeline {
       const text = isTime ? duration(tick) : Math.round(tick).toLocaleString("en");
       if (x < free || x > width - 30) continue;
       pen.fillStyle = this.colours.line;
-      pen.fillRect(x, LANES.stages[0], 1, top - LANES.stages[0] + 3);
+      pen.fillRect(x, this.lane("stages")[0], 1, top - this.lane("stages")[0] + 3);
       pen.fillStyle = this.colours.faint;
       pen.fillText(text, x + 3, top + tall - 3);
       free = x + pen.measureText(text).width + 14;

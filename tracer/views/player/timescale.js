@@ -60,3 +60,22 @@ export function niceStep(span, most) {
   const power = 10 ** Math.floor(Math.log10(least || 1e-9));
   return [1, 2, 5, 10].map((one) => one * power).find((one) => one >= least);
 }
+
+// Equal neighbours as runs. What is narrower than `least` between two runs of one value joins them:
+// at this scale it would only flicker.
+export function runsOf(values, least) {
+  const runs = [];
+  values.forEach((value, place) => {
+    if (runs.at(-1)?.value === value) runs.at(-1).to = place + 1;
+    else runs.push({ value, from: place, to: place + 1 });
+  });
+  const joined = [];
+  for (const run of runs) {
+    const [outer, sliver] = joined.slice(-2);
+    const isJoined = sliver !== undefined && outer.value === run.value && sliver.to - sliver.from < least;
+    if (isJoined) joined.pop();
+    if (joined.at(-1)?.value === run.value) joined.at(-1).to = run.to;
+    else joined.push({ ...run });
+  }
+  return joined;
+}

@@ -52,7 +52,7 @@ export function stripView(strip, upto, { isToken, hides, words, pick }) {
 
 function reveal(row, chipNode) {
   if (chipNode === null) row.scrollTop = row.scrollHeight;
-  else row.scrollTop = chipNode.offsetTop - row.offsetTop - row.clientHeight / 2;
+  else row.scrollTop = chipNode.offsetTop - row.clientHeight / 2;
 }
 
 function bar(share, kind) {
@@ -89,7 +89,11 @@ export function candidatesView(token, words) {
   return element("div", { class: "tp-candidates" }, legend, ...rows);
 }
 
-const number = (value) => (value === null || value === undefined ? "–" : Number.isInteger(value) ? value.toLocaleString("en") : String(Number(value.toPrecision(3))));
+function number(value) {
+  if (value === null || value === undefined) return "–";
+  if (Number.isInteger(value)) return value.toLocaleString("en");
+  return Math.abs(value) < 0.0005 ? "0.000" : String(Number(value.toPrecision(3)));
+}
 
 export function effectsView(effects, words) {
   const head = ["processor", "removed", "shift", "entropy"].map((key) => element("th", { text: words.ui(key), scope: "col" }));
@@ -119,8 +123,17 @@ export function stopsView(stops, words) {
   return element("div", {}, ...rows);
 }
 
+const FEWEST_CHOICES = 6;
+
+// Candidates in alphabetical order; where a step had few, other words of the answer stand among them.
+function choicesOf(token, others) {
+  const texts = new Set(token.candidates.slice(0, 2 * FEWEST_CHOICES).map((one) => one.text).filter((text) => text !== null));
+  for (const text of others) if (texts.size < FEWEST_CHOICES && text) texts.add(text);
+  return [...texts].sort();
+}
+
 // What comes next? Typed, or picked from the candidates in alphabetical order, which tells nothing.
-export function guessView(token, guess, act, words) {
+export function guessView(token, others, guess, act, words) {
   const input = element("input", { type: "text", class: "tp-guess", "aria-label": words.ui("guess"), placeholder: words.ui("guess") });
   const form = element("form", { class: "tp-guess-form" }, input,
     element("button", { type: "submit", text: words.ui("guess it") }),
@@ -129,7 +142,7 @@ export function guessView(token, guess, act, words) {
     event.preventDefault();
     if (input.value !== "") act({ kind: "guess", text: input.value });
   });
-  const texts = token.candidates.map((one) => one.text).filter((text) => text !== null).sort();
+  const texts = choicesOf(token, others);
   const choices = texts.map((text) =>
     element("button", { type: "button", class: "tp-token", text: visible(text), on: { click: () => act({ kind: "guess", text }) } }),
   );

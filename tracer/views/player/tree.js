@@ -10,10 +10,17 @@ const TALLEST = 8e6; // pixels that every browser can scroll; a longer list is s
 
 function splitName(name, parentName) {
   const inside = parentName !== null && name.startsWith(`${parentName}.`);
-  const rest = inside ? name.slice(parentName.length) : name;
+  const rest = inside ? name.slice(parentName.length + 1) : name;
   const dot = rest.lastIndexOf(".", rest.length - (rest.endsWith(".weight") ? 8 : 1));
   const isPath = /^[\w.*]+$/.test(rest) && dot > 0;
   return isPath ? [rest.slice(0, dot), rest.slice(dot)] : ["", rest];
+}
+
+// What stands above a line already: the stop that holds it, or the fold it is one of.
+function nameAround(run, at) {
+  const fold = run.fold[at];
+  if (fold >= 0) return run.names[run.folds[fold].name].replace(/\.?\*$/, "");
+  return run.parent[at] < 0 ? null : run.nameOf(run.parent[at]);
 }
 
 function nameParts(run, at, hides) {
@@ -21,8 +28,7 @@ function nameParts(run, at, hides) {
   if (run.isToken(at)) {
     return [element("span", { class: hides ? "tp-token tp-secret" : "tp-token", text: hides ? "?" : visible(name) })];
   }
-  const parent = run.parent[at];
-  const [head, tail] = splitName(name, parent < 0 ? null : run.nameOf(parent));
+  const [head, tail] = splitName(name, nameAround(run, at));
   return [element("span", { class: "tp-name-head", text: head }), element("span", { class: "tp-name-tail", text: visible(tail) })];
 }
 
