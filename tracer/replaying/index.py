@@ -182,6 +182,7 @@ def _events(trace: Trace, names: _Names, threads: _Names) -> Nodes:
     """All events by seq."""
     parts = [_event_rows(trace, kind, names, threads) for kind in EVENT_KINDS]
     columns = {name: np.concatenate([part[name] for part in parts]) for name in parts[0]}
+    columns["thread"] = _threads_of(columns.pop("rank"), columns["thread"], threads)
     seq = columns["seq"]
     if (seq[1:] >= seq[:-1]).all():
         return columns
@@ -205,7 +206,8 @@ def _event_rows(trace: Trace, kind: str, names: _Names, threads: _Names) -> Node
         "parent": _whole(rows["parent"], -1),
         "call": _whole(rows["call"], -1),
         "name": name,
-        "thread": _thread(rows, threads),
+        "rank": _whole(rows["rank"], 0),
+        "thread": threads.of(rows["thread"]),
         "stage": _place_in(rows["stage"], tuple(STAGES)),
         "status": _place_in(rows["status"], CALL_STATUS),
         "start_ns": _reals(rows["start_ns"]),
@@ -214,9 +216,8 @@ def _event_rows(trace: Trace, kind: str, names: _Names, threads: _Names) -> Node
     }
 
 
-def _thread(rows: pa.Table, threads: _Names) -> Numbers:
-    """The thread; of a run of ranks with the rank in front."""
-    thread, rank = threads.of(rows["thread"]), _whole(rows["rank"], 0)
+def _threads_of(rank: Numbers, thread: Numbers, threads: _Names) -> Numbers:
+    """The threads; of a run of ranks with the rank in front."""
     if not rank.any():
         return thread
     texts = threads.texts

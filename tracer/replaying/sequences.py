@@ -1,4 +1,4 @@
-"""Tokens in their sequence: the strip of prompt and answer, candidates, and what each processor did.
+"""Tokens in their sequence: the strip of prompt and answer, candidates, and processors' effects.
 
 A strip is shared by all stops of its sequence; a stop only says how far it had come.
 """

@@ -17,7 +17,7 @@ from tracer.explain import text
 from tracer.replaying.buffers import as_json
 from tracer.replaying.replay import Replay
 from tracer.views.renderer import script, style
-from tracer.widgets.player import kept, plain
+from tracer.widgets.kept_player import kept
 
 
 class LivePlayer(anywidget.AnyWidget):
@@ -54,7 +54,7 @@ class LivePlayer(anywidget.AnyWidget):
         except (TracerError, IndexError, KeyError, ValueError, TypeError) as error:
             told = {**message, "error": f"{type(error).__name__}: {error}"}
         if told is not None:
-            self.send(plain(told))
+            self.send(_plain(told))
 
     def answer(self, message: dict[str, Any]) -> dict[str, Any] | None:
         """What is sent back to a question of the page; None to what is none.
@@ -92,3 +92,12 @@ def _bundle_of(widget: anywidget.AnyWidget) -> tuple[dict[str, Any], dict[str, A
     found: Any = widget._repr_mimebundle_() or {}
     bundle, metadata = found if isinstance(found, tuple) else (found, {})
     return dict(bundle), dict(metadata)
+
+
+def _plain(value: Any) -> Any:
+    """JSON data in valid Unicode: half a character in a trace must not break a message."""
+    if isinstance(value, str):
+        return value.encode("utf-8", "replace").decode("utf-8")
+    if isinstance(value, dict):
+        return {_plain(key): _plain(inner) for key, inner in value.items()}
+    return [_plain(inner) for inner in value] if isinstance(value, list) else value

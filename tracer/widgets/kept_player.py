@@ -1,0 +1,56 @@
+"""The player as HTML that stays in a notebook's file: shown where no widget can live.
+
+A reopened notebook has no kernel, and some front ends have no widgets: there the static page plays
+the run inside the cell's output.
+"""
+
+from __future__ import annotations
+
+import html
+from typing import Final
+
+from tracer import explain
+from tracer.replaying.replay import Replay
+from tracer.views.html import page
+
+KEPT_BYTES: Final = 450_000
+"""What the page may weigh that a notebook's file keeps."""
+MOST_KEPT_STOPS: Final = 20_000
+"""A run of more stops is not kept in a notebook: its columns alone would be megabytes."""
+_PIXELS: Final = 780
+
+
+class KeptPlayer:
+    """A player that needs no kernel, as a notebook's output shows and keeps it."""
+
+    def __init__(self, replay: Replay) -> None:
+        self.replay = replay
+
+    def _repr_html_(self) -> str:
+        return kept(self.replay)
+
+    def __repr__(self) -> str:
+        return f"<{type(self).__name__}: {len(self.replay.stops):,} stops>"
+
+
+def kept(replay: Replay) -> str:
+    """The player as HTML that stays in a notebook's file; of a very long run its summary alone.
+
+    The page is in a frame that may run its own script and nothing else: it reaches neither the
+    notebook nor the network.
+    """
+    summary = (
+        f"<details><summary>{html.escape(explain.text('player.in_words'))}</summary>"
+        f'<pre style="white-space:pre-wrap">{html.escape(replay.trace.summary())}</pre></details>'
+    )
+    if len(replay.stops) > MOST_KEPT_STOPS:
+        told = explain.text("player.too_long_to_keep", count=f"{len(replay.stops):,}")
+        return f'<div class="tracer-kept"><p>{html.escape(told)}</p>{summary}</div>'
+    content = html.escape(page(replay, most_bytes=KEPT_BYTES), quote=True)
+    title = html.escape(explain.text("player.title"), quote=True)
+    frame = (
+        f'<iframe title="{title}" sandbox="allow-scripts" loading="lazy" srcdoc="{content}" '
+        f'style="width:100%;height:{_PIXELS}px;border:1px solid #8888;border-radius:10px">'
+        "</iframe>"
+    )
+    return f'<div class="tracer-kept">{frame}{summary}</div>'
