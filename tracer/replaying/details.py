@@ -26,7 +26,6 @@ if TYPE_CHECKING:
 ROOMS: Final = ("sources", "stacks", "strips", "caches")
 """What stops share, each under a key of its own."""
 _ESTABLISHED: Final = ("models", "files", "settings", "chain", "prompts", "segments", "images")
-_SOURCED: Final = ("calls", "spans", "tensor_loads", "modules", "steps")
 _MOST_ROWS: Final = 60
 _MOST_REACHED: Final = 400
 _MILLISECOND: Final = 1e6
@@ -62,7 +61,7 @@ class Details:
             raise IndexError(f"there is no stop {stop} among {len(self._stops)}")
         kind = KINDS[self._columns["kind"][stop]]
         table = TABLE_OF[kind]
-        row = self._rows.row(table, int(self._columns["row"][stop]), int(self._stops.seq[stop]))
+        row = self._row(stop)
         went_in, came_out = flow_of(kind, row)
         told: dict[str, Any] = {
             "stop": stop,
@@ -143,7 +142,7 @@ class Details:
         file = self.code.sources[key]["file"]
         found: dict[int, int] = {}
         for child in self._reached_children(stop, key):
-            for frame in reversed(self.code.stack(self._stack_of(int(child)))):
+            for frame in reversed(self.code.stack(self._row(int(child)).get("stack", ""))):
                 if frame["file"] == file and frame["line"] in lines:
                     found.setdefault(frame["line"], int(child))
                     break
@@ -152,26 +151,14 @@ class Details:
     def _reached_children(self, stop: int, key: str) -> Any:
         """What ran inside; a forward's only child may be the call of that same function."""
         children = self._children(stop)[:_MOST_REACHED]
-        if len(children) and self._cell(int(children[0]), "source") == key:
+        if len(children) and self._row(int(children[0])).get("source") == key:
             inner = self._children(int(children[0]))
             return np.concatenate([children, inner])[:_MOST_REACHED]
         return children
 
-    def _stack_of(self, stop: int) -> str:
-        return self._cell(stop, "stack") or ""
-
-    def _cell(self, stop: int, name: str) -> str | None:
-        """The key of a stop's source or stack, without reading the rest of its row."""
+    def _row(self, stop: int) -> Row:
         table = TABLE_OF[KINDS[self._columns["kind"][stop]]]
-        keys = self._key_columns(table, name)
-        return None if keys is None else keys[int(self._columns["row"][stop])]
-
-    @functools.cache  # noqa: B019 - lives as long as the player that asks
-    def _key_columns(self, table: str, name: str) -> list[str | None] | None:
-        if table not in _SOURCED:
-            return None
-        found: list[str | None] = self._rows.trace.arrow(table, [name])[name].to_pylist()
-        return found
+        return self._rows.row(table, int(self._columns["row"][stop]), int(self._stops.seq[stop]))
 
     def _handed(self, kind: str, row: Row) -> list[list[str]]:
         if kind not in ("call", "span"):

@@ -9,7 +9,7 @@ import json
 from collections.abc import Callable, Iterable
 from typing import Any, Final
 
-from tracer.replaying.rows import LONGEST_CELL, Row, provenance_of
+from tracer.replaying.rows import LONGEST_CELL, Row, cell_text, provenance_of
 from tracer.views.cells import bounded, cell
 from tracer.views.labels import shape_label
 
@@ -51,7 +51,7 @@ _TELLING: Final = {
 def facts_of(kind: str, table: str, row: Row) -> list[Fact]:
     """The telling cells of a row."""
     return [
-        [name, cell(name, row[name], LONGEST_CELL), provenance_of(table, name)]
+        [name, cell_text(name, row[name]), provenance_of(table, name)]
         for name in _TELLING[kind]
         if name in row
     ]

@@ -72,56 +72,68 @@ class Stops:
         return _looked_up(self.sorted_seqs, self.place_of_seq, np.asarray(seqs, np.int64))
 
 
-@dataclasses.dataclass(slots=True)
-class _Rows:
-    """Nodes before they are walked: columns of one length, `parent` and `call` still seqs."""
+Nodes = dict[str, npt.NDArray[Any]]
+"""Columns of stops that are not walked yet; `parent` and `call` are still seqs."""
 
-    columns: dict[str, npt.NDArray[Any]]
-    names: pa.Array
-    threads: pa.Array
+
+class _Names:
+    """Distinct texts, each with its number."""
+
+    def __init__(self) -> None:
+        self._numbers: dict[str, int] = {}
+
+    @property
+    def texts(self) -> list[str]:
+        return list(self._numbers)
+
+    def of(self, column: pa.ChunkedArray | pa.Array) -> Numbers:
+        """The number of each cell's text; a missing one counts as empty."""
+        found = [self._of(part) for part in _parts(column)]
+        return np.concatenate(found) if found else np.empty(0, np.int64)
+
+    def _of(self, part: pa.Array) -> Numbers:
+        if not pa.types.is_dictionary(part.type):
+            part = part.dictionary_encode()
+        known = [text or "" for text in part.dictionary.to_pylist()] + [""]
+        numbers = [self._numbers.setdefault(text, len(self._numbers)) for text in known]
+        places = np.asarray(pc.fill_null(part.indices, len(known) - 1).to_numpy(), np.int64)
+        return np.array(numbers, np.int64)[places]
 
 
 def stops_of(trace: Trace) -> Stops:
     """The stops of a trace."""
-    pictures, events, tokens = _pictures(trace), _events(trace), _tokens(trace)
+    names, threads = _Names(), _Names()
+    events = _events(trace, names, threads)
     # Pictures before what happened in their call, tokens after what happened in their step.
-    parts = [pictures, events, tokens]
-    nodes = {
-        name: np.concatenate([part.columns[name] for part in parts]) for name in events.columns
-    }
-    first_event = len(pictures.names)
-    seqs = events.columns["seq"]
-    parent = _parents(nodes, seqs, first_event)
+    parts = [_pictures(trace, names), events, _tokens(trace, names)]
+    first_event = len(parts[0]["seq"])
+    nodes = {name: np.concatenate([part[name] for part in parts]) for name in events}
+    parent = _parents(nodes, events["seq"], first_event)
     _give_times(nodes, parent)
     walked = walk(parent)
     columns = {name: values[walked.order] for name, values in nodes.items()}
-    name, names = _coded([part.names for part in parts])
-    thread, threads = _coded([part.threads for part in parts])
-    name, thread = name[walked.order], thread[walked.order]
     place = np.empty(len(walked.order), np.int64)
     place[walked.order] = np.arange(len(place))
-    in_order = np.argsort(seqs, kind="stable")
     found = Stops(
         columns={},
         seq=columns["seq"],
-        names=names,
-        threads=threads,
-        sorted_seqs=seqs[in_order],
-        place_of_seq=place[first_event + in_order],
+        names=names.texts,
+        threads=threads.texts or [""],
+        sorted_seqs=events["seq"],
+        place_of_seq=place[first_event : first_event + len(events["seq"])],
     )
     # A token said thrice is three tokens.
     is_data = np.isin(columns["kind"], [KINDS.index("token"), KINDS.index("image")])
+    named = np.where(is_data, -1, columns["name"])
     is_own = columns["stage"] == list(STAGES).index("recorder")
-    folded = folds(walked, columns["kind"], np.where(is_data, -1, name), names, skipped=is_own)
-    found.columns.update(_told(walked, columns, name, thread, found))
-    found.columns.update(_folds_told(folded, names))
+    folded = folds(walked, columns["kind"], named, found.names, skipped=is_own)
+    found.columns.update(_told(walked, columns, found))
+    found.columns.update(_folds_told(folded, found.names))
     found.columns.update(_tokens_told(trace, walked, columns))
     return found
 
 
-def _told(
-    walked: Walk, columns: dict[str, Any], name: Numbers, thread: Numbers, found: Stops
-) -> dict[str, Any]:
+def _told(walked: Walk, columns: Nodes, found: Stops) -> Nodes:
     step = _inherited(walked, columns["step"])
     return {
         "parent": walked.parent.astype("<i4"),
@@ -130,8 +142,8 @@ def _told(
         "kind": columns["kind"].astype("<u1"),
         "stage": columns["stage"].astype("<u1"),
         "status": columns["status"].astype("<u1"),
-        "name": fitting(name),
-        "thread": fitting(thread),
+        "name": fitting(columns["name"]),
+        "thread": fitting(columns["thread"]),
         "start": (columns["start_ns"] / _MILLISECOND).astype("<f8"),
         "duration": (columns["duration_ns"] / _MILLISECOND).astype("<f4"),
         "step": step.astype("<i4"),
@@ -140,7 +152,7 @@ def _told(
     }
 
 
-def _folds_told(folded: Folds, names: list[str]) -> dict[str, Any]:
+def _folds_told(folded: Folds, names: list[str]) -> Nodes:
     start = len(names)
     names += folded.names
     return {
@@ -152,7 +164,7 @@ def _folds_told(folded: Folds, names: list[str]) -> dict[str, Any]:
     }
 
 
-def _tokens_told(trace: Trace, walked: Walk, columns: dict[str, Any]) -> dict[str, Any]:
+def _tokens_told(trace: Trace, walked: Walk, columns: Nodes) -> Nodes:
     stop = np.flatnonzero(columns["kind"] == KINDS.index("token"))
     rows = trace.arrow("choices", ["entropy", "probability", "row"])
     row = columns["row"][stop]
@@ -164,71 +176,80 @@ def _tokens_told(trace: Trace, walked: Walk, columns: dict[str, Any]) -> dict[st
     }
 
 
-def _events(trace: Trace) -> _Rows:
+def _events(trace: Trace, names: _Names, threads: _Names) -> Nodes:
     """All events by seq."""
-    parts = [_event_rows(trace, kind) for kind in EVENT_KINDS]
-    names = pa.concat_arrays([part.names for part in parts])
-    threads = pa.concat_arrays([part.threads for part in parts])
-    columns = {
-        name: np.concatenate([part.columns[name] for part in parts]) for name in parts[0].columns
-    }
-    order = np.argsort(columns["seq"], kind="stable")
-    return _Rows(
-        {name: values[order] for name, values in columns.items()},
-        names.take(pa.array(order)),
-        threads.take(pa.array(order)),
-    )
+    parts = [_event_rows(trace, kind, names, threads) for kind in EVENT_KINDS]
+    columns = {name: np.concatenate([part[name] for part in parts]) for name in parts[0]}
+    seq = columns["seq"]
+    if (seq[1:] >= seq[:-1]).all():
+        return columns
+    order = np.argsort(seq, kind="stable")
+    return {name: values[order] for name, values in columns.items()}
 
 
-def _event_rows(trace: Trace, kind: str) -> _Rows:
+def _event_rows(trace: Trace, kind: str, names: _Names, threads: _Names) -> Nodes:
     table = TABLE_OF[kind]
-    has_step = kind in ("module", "step")
-    own = ["step", "class_name"] if kind == "module" else ["step"] if kind == "step" else []
-    rows = trace.arrow(table, [*_COMMON, *own])
+    own = {"module": ["step", "class_name"], "step": ["step"]}.get(kind, [])
+    rows = _encoded(trace, table, [*_COMMON, *own])
     count = rows.num_rows
-    names = _texts(rows["name"])
+    name = names.of(rows["name"])
     if kind == "module":  # the model itself has an empty path
-        names = pc.if_else(pc.equal(names, ""), _texts(rows["class_name"]), names)
-    step = _whole(rows["step"], -1) if has_step else np.full(count, -1)
-    columns = {
+        (empty,) = names.of(pa.array([""]))
+        name = np.where(name == empty, names.of(rows["class_name"]), name)
+    return {
         "kind": np.full(count, KINDS.index(kind)),
         "row": np.arange(count),
         "seq": _whole(rows["seq"], -1),
         "parent": _whole(rows["parent"], -1),
         "call": _whole(rows["call"], -1),
+        "name": name,
+        "thread": _thread(rows, threads),
         "stage": _place_in(rows["stage"], tuple(STAGES)),
         "status": _place_in(rows["status"], CALL_STATUS),
         "start_ns": _reals(rows["start_ns"]),
         "duration_ns": _reals(rows["duration_ns"]),
-        "step": step,
+        "step": _whole(rows["step"], -1) if own else np.full(count, -1),
     }
-    return _Rows(columns, names, _thread_names(rows))
 
 
-def _pictures(trace: Trace) -> _Rows:
+def _thread(rows: pa.Table, threads: _Names) -> Numbers:
+    """The thread; of a run of ranks with the rank in front."""
+    thread, rank = threads.of(rows["thread"]), _whole(rows["rank"], 0)
+    if not rank.any():
+        return thread
+    texts = threads.texts
+    pairs, place = np.unique(np.stack([rank, thread]), axis=1, return_inverse=True)
+    named = threads.of(pa.array([f"rank {at} {texts[one]}" for at, one in pairs.T]))
+    return named[place.ravel()]
+
+
+def _encoded(trace: Trace, table: str, columns: list[str]) -> pa.Table:
+    """Some columns of a table, each distinct text of a batch there once."""
+    batches = list(trace.store.batches(table, columns, encoded=True))
+    return pa.Table.from_batches(batches) if batches else trace.arrow(table, columns, limit=0)
+
+
+def _pictures(trace: Trace, names: _Names) -> Nodes:
     rows = trace.arrow("images", ["event", "call", "kind", "index"])
-    names = pc.binary_join_element_wise(
-        _texts(rows["kind"]), _texts(rows["index"].cast(pa.string())), " "
-    )
-    return _facts(rows, "image", "encode", names)
+    kind, index = pc.fill_null(rows["kind"], ""), rows["index"].cast(pa.string())
+    named = pc.binary_join_element_wise(kind, pc.fill_null(index, ""), " ")
+    return _facts(rows, "image", "encode", names.of(named))
 
 
-def _tokens(trace: Trace) -> _Rows:
+def _tokens(trace: Trace, names: _Names) -> Nodes:
     """Chosen tokens, each below the forward that it was chosen in."""
     rows = trace.arrow("choices", ["event", "call", "step", "text", "token_id"])
     ids = pc.binary_join_element_wise("id", rows["token_id"].cast(pa.string()), " ")
-    names = pc.coalesce(rows["text"], ids, "·")
-    told = _facts(rows, "token", "decode", _texts(names))
-    step = _whole(rows["step"], -1)
+    told = _facts(rows, "token", "decode", names.of(pc.coalesce(rows["text"], ids, "·")))
+    told["step"] = _whole(rows["step"], -1)
     forwards = trace.arrow("steps", ["seq", "call", "step", "stage"])
-    forward = _forward_of(told.columns["call"], step, forwards)
+    forward = _forward_of(told["call"], told["step"], forwards)
     found = forward >= 0
     if found.any():
         seqs = _whole(forwards["seq"], -1)
         stages = _place_in(forwards["stage"], tuple(STAGES))
-        told.columns["parent"] = np.where(found, seqs[forward], told.columns["parent"])
-        told.columns["stage"] = np.where(found, stages[forward], told.columns["stage"])
-    told.columns["step"] = step
+        told["parent"] = np.where(found, seqs[forward], told["parent"])
+        told["stage"] = np.where(found, stages[forward], told["stage"])
     return told
 
 
@@ -246,24 +267,25 @@ def _forward_of(call: Numbers, step: Numbers, forwards: pa.Table) -> Numbers:
     return np.where(asked < 0, -1, _looked_up(keys, order, asked * width + step + 1))
 
 
-def _facts(rows: pa.Table, kind: str, stage: str, names: pa.Array) -> _Rows:
+def _facts(rows: pa.Table, kind: str, stage: str, name: Numbers) -> Nodes:
     count = rows.num_rows
-    columns = {
+    return {
         "kind": np.full(count, KINDS.index(kind)),
         "row": np.arange(count),
         "seq": np.full(count, -1),
         "parent": _whole(rows["event"], -1),
         "call": _whole(rows["call"], -1),
+        "name": name,
+        "thread": np.full(count, -1),
         "stage": np.full(count, list(STAGES).index(stage)),
         "status": np.zeros(count, np.int64),
         "start_ns": np.full(count, np.nan),
         "duration_ns": np.zeros(count),
         "step": np.full(count, -1),
     }
-    return _Rows(columns, names, pa.nulls(count, pa.string()))
 
 
-def _parents(nodes: dict[str, Any], seqs: Numbers, first_event: int) -> Numbers:
+def _parents(nodes: Nodes, seqs: Numbers, first_event: int) -> Numbers:
     """The node that each hangs below: its parent's, else its call's; -1 where neither is there."""
     own = np.arange(len(nodes["seq"]))
     is_event = nodes["seq"] >= 0
@@ -276,8 +298,11 @@ def _parents(nodes: dict[str, Any], seqs: Numbers, first_event: int) -> Numbers:
     return found
 
 
-def _give_times(nodes: dict[str, Any], parent: Numbers) -> None:
-    """A picture comes when its call begins, a token when its forward has ended."""
+def _give_times(nodes: Nodes, parent: Numbers) -> None:
+    """A picture comes when its call begins, a token when its forward has ended, on its thread."""
+    is_data = (nodes["thread"] < 0) & (parent >= 0)
+    nodes["thread"][is_data] = nodes["thread"][parent[is_data]]
+    nodes["thread"][nodes["thread"] < 0] = 0
     start, duration = nodes["start_ns"], nodes["duration_ns"]
     for kind, after in (("image", 0.0), ("token", 1.0)):
         places = np.flatnonzero((nodes["kind"] == KINDS.index(kind)) & (parent >= 0))
@@ -312,26 +337,18 @@ def _reals(column: pa.ChunkedArray) -> npt.NDArray[np.float64]:
 
 def _place_in(column: pa.ChunkedArray, known: tuple[str, ...]) -> Numbers:
     """The number of each text in a short list; an unknown one counts as the last."""
-    found = pc.index_in(column, value_set=pa.array(known))
-    return _whole(found, len(known) - 1)
+    found = [_place_of(part, known) for part in _parts(column)]
+    return np.concatenate(found) if found else np.empty(0, np.int64)
 
 
-def _texts(column: pa.ChunkedArray | pa.Array) -> pa.Array:
-    whole = column.combine_chunks() if isinstance(column, pa.ChunkedArray) else column
-    whole = pa.concat_arrays(whole.chunks) if isinstance(whole, pa.ChunkedArray) else whole
-    return pc.fill_null(whole, "")
+def _place_of(part: pa.Array, known: tuple[str, ...]) -> Numbers:
+    if not pa.types.is_dictionary(part.type):
+        part = part.dictionary_encode()
+    last = len(known) - 1
+    numbers = [known.index(one) if one in known else last for one in part.dictionary.to_pylist()]
+    places = np.asarray(pc.fill_null(part.indices, len(numbers)).to_numpy(), np.int64)
+    return np.array([*numbers, last], np.int64)[places]
 
 
-def _thread_names(rows: pa.Table) -> pa.Array:
-    """The thread; of a run of ranks with the rank in front."""
-    thread, rank = _texts(rows["thread"]), rows["rank"]
-    if not pc.any(pc.not_equal(rank, 0)).as_py():
-        return thread
-    return pc.binary_join_element_wise("rank", _texts(rank.cast(pa.string())), thread, " ")
-
-
-def _coded(parts: list[pa.Array]) -> tuple[Numbers, list[str]]:
-    """Texts as numbers, and the distinct texts that they point into."""
-    whole = pc.fill_null(pa.concat_arrays(parts), "")
-    coded = whole.dictionary_encode()
-    return np.asarray(coded.indices.to_numpy(), np.int64), coded.dictionary.to_pylist()
+def _parts(column: pa.ChunkedArray | pa.Array) -> list[pa.Array]:
+    return column.chunks if isinstance(column, pa.ChunkedArray) else [column]

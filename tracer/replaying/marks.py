@@ -7,18 +7,20 @@ from __future__ import annotations
 
 import importlib
 import importlib.util
-from collections.abc import Callable
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable, Iterable
+from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 
-from tracer.explain import LANGUAGES, text
+from tracer.explain import LANGUAGES, finding, text
 from tracer.replaying.index import KINDS, Stops
 
 if TYPE_CHECKING:
     from tracer.trace import Trace
 
 Mark = dict[str, Any]
+_MOST_PLACES: Final = 50
+"""Stops that are marked for one finding or check; its rows say how many there are."""
 
 
 def quick_marks(trace: Trace, stops: Stops) -> list[Mark]:
@@ -99,18 +101,65 @@ def _broken(trace: Trace, stops: Stops) -> list[Mark]:
     audit = trace.audit()
     found = []
     for row in audit[audit["verdict"] == "broken"].itertuples():
-        places = [int(stop) for stop in stops.of_seqs(list(row.evidence)[:100]) if stop >= 0]
-        told = f"{row.expected} ≠ {row.found}"
-        found.append(
-            _mark(
-                "audit", str(row.check), min(places, default=0), _always(row.check), _always(told)
-            )
-        )
+        places = stops.of_seqs(list(row.evidence)[:_MOST_PLACES])
+        told = _always(f"{row.expected} ≠ {row.found}")
+        found += _at_each(places, "audit", str(row.check), _always(row.check), told)
     return found
 
 
 def _findings(trace: Trace, stops: Stops) -> list[Mark]:
-    return []
+    """What the doctor finds, at every stop that shows it.
+
+    By name: the doctor also looks at live models, of which nothing is loaded here.
+    """
+    if importlib.util.find_spec("tracer.diagnosis") is None:
+        return []
+    doctor = importlib.import_module("tracer.diagnosis.examine").doctor
+    shown = importlib.import_module("tracer.diagnosis.finding").shown_value
+    found = []
+    for one in doctor(trace):
+        values = {name: shown(name, value) for name, value in one.values.items()}
+        places = [_shown_at(stops, row) for row in one.evidence[:_MOST_PLACES]]
+        title, told = _finding_title(one.rule, values), _finding_text(one.rule, values)
+        found += _at_each(places, "findings", one.rule, title, told)
+    return found
+
+
+def _finding_title(rule: str, values: dict[str, Any]) -> Callable[[str], str]:
+    return lambda code: finding(rule, code, **values).title
+
+
+def _finding_text(rule: str, values: dict[str, Any]) -> Callable[[str], str]:
+    return lambda code: finding(rule, code, **values).text
+
+
+def _shown_at(stops: Stops, row: Any) -> int:
+    """The stop of a row that shows a finding: its event, else the forward or call that it names."""
+    key = {**row.cells, **row.key}
+    if isinstance(key.get("seq"), int):
+        (stop,) = stops.of_seqs([key["seq"]])
+        if stop >= 0:
+            return int(stop)
+    call = key.get("call", key.get("event"))
+    if not isinstance(call, int):
+        return -1
+    if isinstance(key.get("step"), int):
+        forward = _forward(stops, call, key["step"])
+        if forward >= 0:
+            return forward
+    return int(stops.of_seqs([call])[0])
+
+
+def _at_each(
+    places: Iterable[int],
+    group: str,
+    key: str,
+    title: Callable[[str], str],
+    told: Callable[[str], str],
+) -> list[Mark]:
+    """A mark at each distinct stop; one at the beginning where no stop shows it."""
+    known = sorted({int(place) for place in places if place >= 0}) or [0]
+    return [_mark(group, key, stop, title, told) for stop in known]
 
 
 def _mark(

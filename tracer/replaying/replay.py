@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import functools
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
 from tracer.explain import language
 from tracer.replaying.buffers import joined
@@ -12,10 +12,8 @@ from tracer.replaying.index import KINDS, TABLE_OF, stops_of
 from tracer.replaying.marks import quick_marks, slow_marks
 from tracer.replaying.words import provenance, words
 from tracer.schema import CALL_STATUS, STAGES
+from tracer.trace import Trace
 from tracer.views.labels import MISSING, bytes_label, count_label, duration_label
-
-if TYPE_CHECKING:
-    from tracer.trace import Trace
 
 VERSION: Final = 1
 
@@ -33,6 +31,8 @@ class Replay:
     """
 
     def __init__(self, trace: Trace) -> None:
+        # Of a table that was lost nothing is shown; the header says that the trace is not whole.
+        trace = Trace(trace.store.remains())
         self.trace = trace
         self.stops = stops_of(trace)
         places, self.columns = joined(self.stops.columns)

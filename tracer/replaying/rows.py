@@ -23,6 +23,9 @@ if TYPE_CHECKING:
 LONGEST_CELL: Final = 2_000
 """Characters of a cell that a player shows."""
 _MOST_KEPT: Final = 250_000
+_BLOCK: Final = 128
+"""Rows that become Python values together: one who steps asks for the next one soon."""
+_WINDOW: Final = 512
 _PLACE: Final = ("event", "call", "rank", "row", "step", "offset")
 
 Row = dict[str, Any]
@@ -50,11 +53,27 @@ class Rows:
 
     def row(self, table: str, number: int, seq: int) -> Row:
         """The cells of a row that are not missing; an event is named by its seq too."""
-        if seq >= 0 and self.trace.rows(table) > _MOST_KEPT:
-            found = self.trace.arrow(table, None, [("seq", "==", seq)], 1).to_pylist()
+        if seq >= 0 and not self._is_small(table):
+            found = self._window(table, seq // _WINDOW)[seq]
         else:
-            found = self.table(table).slice(number, 1).to_pylist()
-        return {name: value for name, value in found[0].items() if value is not None}
+            found = self._block(table, number // _BLOCK)[number % _BLOCK]
+        return {name: value for name, value in found.items() if value is not None}
+
+    @functools.cache  # noqa: B019
+    def _is_small(self, table: str) -> bool:
+        return self.trace.rows(table) <= _MOST_KEPT
+
+    @functools.lru_cache(maxsize=8)  # noqa: B019
+    def _window(self, table: str, window: int) -> dict[int, Row]:
+        """Rows of a large table by seq: reading one costs as much as reading its neighbours."""
+        first = window * _WINDOW
+        where = [("seq", ">=", first), ("seq", "<", first + _WINDOW)]
+        return {row["seq"]: row for row in self.trace.arrow(table, None, where).to_pylist()}
+
+    @functools.lru_cache(maxsize=64)  # noqa: B019
+    def _block(self, table: str, block: int) -> list[Row]:
+        found: list[Row] = self.table(table).slice(block * _BLOCK, _BLOCK).to_pylist()
+        return found
 
 
 class Lookup:
@@ -83,7 +102,14 @@ class Lookup:
 
 def cells(row: Row) -> list[list[str]]:
     """Every cell as text with human units: column and text."""
-    return [[name, cell(name, value, LONGEST_CELL)] for name, value in row.items()]
+    return [[name, cell_text(name, value)] for name, value in row.items()]
+
+
+# 1, 1.0 and True are equal and shown differently.
+@functools.lru_cache(maxsize=1 << 16, typed=True)
+def cell_text(name: str, value: Any) -> str:
+    """A cell as text with its unit, the same for the same value."""
+    return cell(name, value, LONGEST_CELL)
 
 
 def small_table(table: str, rows: Sequence[Row], total: int) -> dict[str, Any]:
@@ -93,11 +119,17 @@ def small_table(table: str, rows: Sequence[Row], total: int) -> dict[str, Any]:
         for name in TABLES[table].column_names
         if name not in _PLACE and any(row.get(name) is not None for row in rows)
     ]
-    texts = [[cell(name, row.get(name), LONGEST_CELL) for name in names] for row in rows]
+    texts = [[cell_text(name, row.get(name)) for name in names] for row in rows]
     return {"table": table, "columns": names, "rows": texts, "more": total - len(rows)}
 
 
 def provenance_of(table: str, column: str) -> str:
     """How a recorded number came to be: measured, derived or estimated."""
-    known = {one.name: one.provenance for one in TABLES[table].columns}
-    return known.get(column, "derived")
+    return _PROVENANCE.get((table, column), "derived")
+
+
+_PROVENANCE: Final = {
+    (name, column.name): str(column.provenance)
+    for name, table in TABLES.items()
+    for column in table.columns
+}
