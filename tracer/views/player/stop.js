@@ -101,12 +101,13 @@ export class StopView {
 
   cards(detail) {
     const { words, run, state, act } = this;
-    if (detail === null) return [[element("p", { class: "tp-faint", text: words.ui("left out") })], [this.lesson()]];
+    if (detail === null) return [[...this.notes(), ...this.marks(), element("p", { class: "tp-faint", text: words.ui("left out") })], [this.lesson()]];
     if (detail.failed) return [[element("p", { class: "tp-bad", text: words.ui("no answer", { reason: detail.failed }) })], []];
     const hides = isHidden(run, state, state.at);
     const isAnswering = detail.token !== undefined || detail.strip !== undefined; // the wide column is full
     const answer = [this.strip(detail, hides), ...(detail.token ? this.token(detail.token, hides) : [])];
     const main = [
+      ...this.notes(),
       ...this.marks(),
       ...(detail.token ? answer : []),
       detail.image && this.card("image", imageView(detail.image, words)),
@@ -133,6 +134,12 @@ export class StopView {
     node.open = !this.folded.has(name);
     node.addEventListener("toggle", () => (node.open ? this.folded.delete(name) : this.folded.add(name)));
     return node;
+  }
+
+  // What the whole player can't show is said once, where one begins.
+  notes() {
+    if (this.state.at !== 0) return [];
+    return this.run.notes.map(({ key, values }) => element("div", { class: "tp-note", role: "note", text: this.words.run.phrase(key, values) }));
   }
 
   marks() {
