@@ -163,7 +163,8 @@ export class StopView {
     const isSecret = hides || (this.state.teaching && !this.run.isToken(this.state.at));
     const view = stripView(strip, upto, { isToken: detail.token !== undefined, hides: isSecret, words: this.words, pick });
     this.shows.push(view.show);
-    return this.card("strip", view.node);
+    const redacted = strip.redacted && element("p", { class: "tp-faint", text: this.words.run.phrase("redacted") });
+    return this.card("strip", element("div", {}, view.node, redacted));
   }
 
   // The n-th generated chip is the n-th token of this call and row.
