@@ -32,7 +32,8 @@ const shape = {
   row: Array(17).fill(0),
   fold: [-1, 0, 0, 0, -1, -1, -1, 1, 1, 1, -1, -1, -1, 2, 2, 2, -1],
   fold_first: [1, 7, 13], fold_last: [3, 9, 15], fold_count: [3, 3, 3], fold_name: [14, 15, 15],
-  token_stop: [10, 16], token_entropy: [0.25, 2.5], token_probability: [0.9, 0.2], token_row: [0, 0],
+  token_stop: [10, 16], token_entropy: [0.25, 2.5], token_probability: [0.9, 0.2],
+  token_row: [0, 0],
 };
 const types = { start: "float64", duration: "float32", token_entropy: "float32" };
 const arrays = { float64: Float64Array, float32: Float32Array, int32: Int32Array };
@@ -51,8 +52,8 @@ const run = makeRun({
   kinds: ["call", "span", "tensor", "module", "step", "token", "image", "message", "fault"],
   stages: ["resolve", "tensor_load", "recorder", "setup", "prefill", "decode"],
   statuses: ["ok", "error", "interrupted"],
-  names: ["Model.from_pretrained", "a.0", "a.1", "a.2", "rows", "Model.generate", "prefill 0", "layers.0",
-    "layers.1", "layers.2", " red", "resolved", "decode 1", " blue", "a.*", "layers.*"],
+  names: ["Model.from_pretrained", "a.0", "a.1", "a.2", "rows", "Model.generate", "prefill 0",
+    "layers.0", "layers.1", "layers.2", " red", "resolved", "decode 1", " blue", "a.*", "layers.*"],
   threads: ["MainThread"],
   marks: [
     { group: "moments", key: "window", stop: 12, title: both("window"), text: both("") },
@@ -257,7 +258,10 @@ def test_a_value_is_read_or_refused(walk, kind, typed, value):
 
 
 def test_in_teaching_mode_tokens_are_hidden_until_guessed_or_revealed(walk):
-    hidden = "const hidden = (moves) => { const s = play(moves); return [10, 16].map((one) => isHidden(run, s, one)); };"
+    hidden = (
+        "const hidden = (moves) => { const state = play(moves);"
+        "return [10, 16].map((one) => isHidden(run, state, one)); };"
+    )
     for moves, expected in [
         ([], [False, False]),
         (["teach"], [True, True]),
@@ -308,9 +312,8 @@ def test_every_key_and_word_is_there_in_both_languages(walk):
     found = walk(
         'const { WORDS } = await import(HOST + "/words.js");'
         'const { GROUPS } = await import(HOST + "/keymap.js");'
-        'const { ACTIONS } = await import(HOST + "/state.js");'
         "const keys = GROUPS.flatMap(([group, actions]) => actions);"
-        "return { en: Object.keys(WORDS.en).sort(), zh: Object.keys(WORDS.zh).sort(), keys, ACTIONS }"
+        "return { en: Object.keys(WORDS.en).sort(), zh: Object.keys(WORDS.zh).sort(), keys }"
     )
     assert found["en"] == found["zh"]
     assert {f"key {key}" for key in found["keys"]} <= set(found["en"])
@@ -318,7 +321,8 @@ def test_every_key_and_word_is_there_in_both_languages(walk):
 
 def test_time_without_a_run_takes_little_room_on_the_line(walk):
     found = walk(
-        'const { timeScale, shareOfTime, timeOfShare, runsOf } = await import(HOST + "/timescale.js");'
+        'const lines = await import(HOST + "/timescale.js");'
+        "const { timeScale, shareOfTime, timeOfShare, runsOf } = lines;"
         "const scale = timeScale(run);"
         "return { ends: [0, 8, 1000, 1022].map((time) => shareOfTime(scale, time)),"
         " back: timeOfShare(scale, shareOfTime(scale, 1004)), gaps: scale.gaps.length,"
