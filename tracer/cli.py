@@ -15,7 +15,9 @@ import re
 import runpy
 import shutil
 import sys
+import tempfile
 import traceback
+import webbrowser
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from types import TracebackType
@@ -105,12 +107,18 @@ def _parser() -> argparse.ArgumentParser:
     show.add_argument("--columns", type=_names, metavar="A,B", help="only these columns")
     show.add_argument("--limit", type=_count, default=20, metavar="N", help="first N rows (20)")
 
-    export = add("export", _export, "write a trace as CSV, one file a table")
+    play = add("play", _play, "play a trace in the browser, as a page that needs nothing else")
+    play.add_argument("trace", metavar="TRACE", help="trace folder or zip")
+    play.add_argument("--out", type=Path, metavar="FILE", help="where the page is kept")
+    play.add_argument("--no-browser", action="store_true", help="only write the page")
+
+    export = add("export", _export, "write a trace as CSV, one file a table, or in another form")
     export.add_argument("trace", metavar="TRACE", help="trace folder or zip")
-    export.add_argument("folder", type=Path, metavar="FOLDER")
+    export.add_argument("folder", type=Path, metavar="FOLDER", help="of --html a file: run.html")
     form = export.add_mutually_exclusive_group()
     form.add_argument("--excel", action="store_true", help="CSV for people: plain text cells")
     form.add_argument("--parquet", action="store_true", help="Parquet files instead of CSV")
+    form.add_argument("--html", action="store_true", help="one page that plays the run")
 
     record = add("record", _record, "run a Python script as a recording")
     record.add_argument("--out", type=Path, metavar="DIR", help="trace folder (runs/SCRIPT)")
@@ -199,10 +207,23 @@ def _show(options: argparse.Namespace) -> None:
 
 def _export(options: argparse.Namespace) -> None:
     trace = tracer.open_trace(options.trace)
-    if options.parquet:
+    if options.html:
+        _say(str(tracer.to_html(trace, options.folder)))
+    elif options.parquet:
         _say(str(trace.to_parquet(options.folder)))
     else:
         _say(str(trace.to_csv(options.folder, excel=options.excel)))
+
+
+def _play(options: argparse.Namespace) -> None:
+    """Write the page that plays a trace, and have the browser show it."""
+    trace = tracer.open_trace(options.trace)
+    # The browser reads the page after we have ended, so nothing of it is cleared away.
+    place = options.out or Path(tempfile.mkdtemp(prefix="tracer-play-")) / "run.html"
+    page = tracer.to_html(trace, place)
+    _say(str(page))
+    if not options.no_browser and not webbrowser.open(page.resolve().as_uri()):
+        _say("no browser could be opened: open that file in one")
 
 
 def _record(options: argparse.Namespace) -> None:

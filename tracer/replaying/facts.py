@@ -126,10 +126,13 @@ def handed_over(rows: Iterable[Row]) -> list[Pair]:
 
 def _pairs(items: Iterable[tuple[str, Any]]) -> Iterable[Pair]:
     for name, value in items:
-        shown = value if isinstance(value, str) else cell(name, value, LONGEST_CELL)
-        if isinstance(value, dict | list):
+        if isinstance(value, str):
+            shown = value
+        elif isinstance(value, dict | list):
             shown = json.dumps(value, ensure_ascii=False)
-        yield [name, bounded(str(shown), LONGEST_CELL)]
+        else:
+            shown = cell(name, value, LONGEST_CELL)
+        yield [name, bounded(shown, LONGEST_CELL)]
 
 
 def _shape(value: Any) -> str:

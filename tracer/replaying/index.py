@@ -36,8 +36,10 @@ TABLE_OF: Final = {
 """The kinds of stops, and the table that holds the rows of each."""
 KINDS: Final = tuple(TABLE_OF)
 EVENT_KINDS: Final = ("call", "span", "tensor", "module", "step", "message", "fault")
-_COMMON: Final = ["seq", "parent", "call", "stage", "name", "start_ns", "duration_ns"]
-_COMMON += ["thread", "rank", "status"]
+_COMMON: Final = [
+    *("seq", "parent", "call", "stage", "name", "start_ns", "duration_ns"),
+    *("thread", "rank", "status"),
+]
 _MILLISECOND: Final = 1e6
 
 

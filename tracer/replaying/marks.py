@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import importlib
 import importlib.util
+import json
 from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING, Any, Final
 
@@ -101,10 +102,20 @@ def _broken(trace: Trace, stops: Stops) -> list[Mark]:
     audit = trace.audit()
     found = []
     for row in audit[audit["verdict"] == "broken"].itertuples():
-        places = stops.of_seqs(list(row.evidence)[:_MOST_PLACES])
+        places = [_named(stops, one) for one in json.loads(row.evidence or "[]")[:_MOST_PLACES]]
         told = _always(f"{row.expected} ≠ {row.found}")
         found += _at_each(places, "audit", str(row.check), _always(row.check), told)
     return found
+
+
+def _named(stops: Stops, evidence: Any) -> int:
+    """The stop of a seq, or the first one of a name (a tensor's, a module's); -1 for none."""
+    if isinstance(evidence, int):
+        return int(stops.of_seqs([evidence])[0])
+    if evidence not in stops.names:
+        return -1
+    found = np.flatnonzero(stops.columns["name"] == stops.names.index(evidence))
+    return int(found[0]) if len(found) else -1
 
 
 def _findings(trace: Trace, stops: Stops) -> list[Mark]:

@@ -39,9 +39,9 @@ class Sequences:
 
     def place(self, call: int, step: int) -> dict[str, Any] | None:
         """Strip of the first row of a call before a forward; all of the prompt where step is -1."""
-        if not len(self._rows.lookup("tokens", "event", "row").numbers(call)):
-            if not len(self._choices(call)):
-                return None
+        asked = self._rows.lookup("tokens", "event", "row").numbers(call)
+        if not len(asked) and not self._choices(call):
+            return None
         first = min((row for _, row, _ in self._choices(call)), default=0)
         if self._crosses(call) and step > 0:
             return self._until(call, step - 1, first, 0)
@@ -56,14 +56,20 @@ class Sequences:
         key = (call, step, row, offset)
         effects = sorted(self._rows.lookup("effects", *_KEY).rows(*key), key=_by_index)
         told["effects"] = [
-            [one["class_name"], one["removed_tokens"], _real(one["chosen_delta"])]
-            + [_real(one["entropy_before"]), _real(one["entropy_after"])]
+            [
+                one["class_name"],
+                one["removed_tokens"],
+                *(_real(one[name]) for name in ("chosen_delta", "entropy_before", "entropy_after")),
+            ]
             for one in effects
         ]
         names = self._names(call)
         told["stops"] = [
-            [names.get(one["token_id"], f"id {one['token_id']}"), one["token_rank"]]
-            + [_real(one["probability"])]
+            [
+                names.get(one["token_id"], f"id {one['token_id']}"),
+                one["token_rank"],
+                _real(one["probability"]),
+            ]
             for one in self._rows.lookup("stops", *_KEY).rows(*key)
         ]
         return told
@@ -131,11 +137,7 @@ class Sequences:
             way, start = _backwards(choices, (step, row, offset))
         prompt = self._prompt(call, start)
         special = self._special_ids(call)
-        answer = [
-            [choices[at]["text"], "special" if choices[at]["token_id"] in special else "text"]
-            + ["generated", _real(choices[at]["probability"]), 1]
-            for at in way
-        ]
+        answer = [_chosen(choices[at], special) for at in way]
         chips = [*prompt, *answer]
         redacted = bool(chips) and all(chip[0] is None for chip in chips)
         return {"chips": chips, "prompt": len(prompt), "redacted": redacted}
@@ -172,6 +174,11 @@ class Sequences:
 
 
 _KEY: Final = ("call", "step", "row", "offset")
+
+
+def _chosen(choice: Row, special: set[int]) -> Chip:
+    kind = "special" if choice["token_id"] in special else "text"
+    return [choice["text"], kind, "generated", _real(choice["probability"]), 1]
 
 
 def _by_time(item: tuple[tuple[int, int, int], Row]) -> tuple[int, int, int]:

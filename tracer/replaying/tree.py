@@ -77,7 +77,8 @@ def _levels(parent: Numbers) -> tuple[list[Numbers], Numbers]:
     count = len(parent)
     by_parent = np.argsort(parent, kind="stable")
     starts = np.searchsorted(parent[by_parent], np.arange(-1, count + 1))
-    levels, reached = [], np.zeros(count, bool)
+    levels: list[Numbers] = []
+    reached = np.zeros(count, bool)
     level = by_parent[: starts[1]]
     while len(level) and len(levels) < DEEPEST:
         levels.append(level)

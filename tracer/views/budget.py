@@ -1,7 +1,7 @@
 """Which details a page has room for: all of most runs, the most telling ones of a long one.
 
-Details are kept by how much they tell: calls, stages, forwards, tokens and pictures first, then what
-the first forward did, then tensors, then the modules of the other forwards in their order.
+Details are kept by how much they tell: calls, stages, forwards, tokens and pictures first, then
+what the first forward did, then tensors, then the modules of the other forwards in their order.
 """
 
 from __future__ import annotations

@@ -42,4 +42,9 @@ def _order(name: str, seen: tuple[str, ...] = ()) -> tuple[str, ...]:
 
 
 def _read(name: str) -> str:
-    return importlib.resources.files("tracer.views").joinpath("player").joinpath(name).read_text("utf-8")
+    return (
+        importlib.resources.files("tracer.views")
+        .joinpath("player")
+        .joinpath(name)
+        .read_text("utf-8")
+    )
