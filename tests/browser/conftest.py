@@ -187,8 +187,8 @@ def walk(server, chromium, tmp_path):
                                          "language": "python"}},
             )  # fmt: skip
             nbformat.write(notebook, target)
-        viewport = {"width": 1280, "height": 1800}
-        context = chromium.new_context(viewport=viewport, accept_downloads=True, **options)
+        settings = {"viewport": {"width": 1280, "height": 1800}, "accept_downloads": True}
+        context = chromium.new_context(**settings | options)
         context.set_default_timeout(SECONDS * 1000)
         contexts.append(context)
         return Walk(context.new_page(), server, name)

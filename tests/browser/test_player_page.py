@@ -214,10 +214,13 @@ def test_it_fits_and_follows_the_reader(path, open_page, width, theme):
             assert box["x"] + box["width"] <= width + 1
     expect(player["breakpoints"]).to_contain_text("断点")
     expect(player.root).to_have_attribute("lang", "zh-CN")
-    assert player.root.evaluate(
-        "root => { const c = root.querySelector('canvas');"
-        "return new Set(c.getContext('2d').getImageData(0, 0, c.width, c.height).data).size; }"
-    ) > 20  # the line of time is drawn
+    assert (
+        player.root.evaluate(
+            "root => { const c = root.querySelector('canvas');"
+            "return new Set(c.getContext('2d').getImageData(0, 0, c.width, c.height).data).size; }"
+        )
+        > 20
+    )  # the line of time is drawn
 
 
 def hostile_rows():
@@ -236,16 +239,12 @@ def hostile_rows():
     return rows
 
 
-@pytest.mark.parametrize("language", ["en", "zh"])
-def test_hostile_text_is_text_wherever_it_stands(tmp_path, open_page, language):
-    path = to_html(make_trace(hostile_rows()), tmp_path / "hostile.html")
-    player = open_page(path)
-    if language == "zh":
-        player.press("z")
+def test_hostile_text_is_text_wherever_it_stands(tmp_path, open_page):
+    player = open_page(to_html(make_trace(hostile_rows()), tmp_path / "hostile.html"))
     expect(player.title).to_contain_text("onerror")
     count = int(re.sub(r".*/ ", "", player["at"].inner_text()))
-    for _ in range(count):
-        player.press("s")
+    for number in range(count):
+        player.press(*("sz" if number == count // 2 else "s"))
     assert player.at() > count - 5  # the recorder's own work may be the last
     player.press("q", "t", "r", "q", "?")
     player.page.keyboard.press("Escape")

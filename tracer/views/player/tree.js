@@ -19,7 +19,7 @@ function splitName(name, parentName) {
 // What stands above a line already: the stop that holds it, or the fold it is one of.
 function nameAround(run, at) {
   const fold = run.fold[at];
-  if (fold >= 0) return run.names[run.folds[fold].name].replace(/\.?\*$/, "");
+  if (fold >= 0) return run.names[run.folds[fold].name].replace(/(^|\.)[^.]*\.?\*$/, "");
   return run.parent[at] < 0 ? null : run.nameOf(run.parent[at]);
 }
 
@@ -165,9 +165,15 @@ export class Tree {
     return [
       element("span", { class: "tp-gutter" }),
       this.chevron(line),
-      element("span", { class: "tp-name" }, element("b", { text: `${fold.count} × ` }), run.names[fold.name]),
+      element("span", { class: "tp-name" }, element("b", { text: `${fold.count} × ` }), this.foldName(fold)),
       within && element("span", { class: "tp-within", text: words.ui("one of them") }),
     ].filter(Boolean);
+  }
+
+  foldName({ first, name }) {
+    const { run } = this;
+    const [text, outer] = [run.names[name], run.parent[first] < 0 ? "" : run.nameOf(run.parent[first])];
+    return outer && text.startsWith(`${outer}.`) ? text.slice(outer.length + 1) : text;
   }
 
   stopParts(at) {
