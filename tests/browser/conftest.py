@@ -160,7 +160,9 @@ def server(tmp_path_factory) -> Iterator[Server]:
 
 
 @pytest.fixture(scope="session")
-def chromium(server) -> Iterator[object]:
+def chromium() -> Iterator[object]:
+    if CHROMIUM is None:
+        pytest.skip("there is no Chromium on this machine")
     playwright = pytest.importorskip("playwright.sync_api", reason="playwright is not installed")
     playwright.expect.set_options(timeout=SECONDS * 1000)
     with playwright.sync_playwright() as driver:
@@ -185,8 +187,8 @@ def walk(server, chromium, tmp_path):
                                          "language": "python"}},
             )  # fmt: skip
             nbformat.write(notebook, target)
-        viewport = {"width": 1280, "height": 1800}
-        context = chromium.new_context(viewport=viewport, accept_downloads=True, **options)
+        settings = {"viewport": {"width": 1280, "height": 1800}, "accept_downloads": True}
+        context = chromium.new_context(**settings | options)
         context.set_default_timeout(SECONDS * 1000)
         contexts.append(context)
         return Walk(context.new_page(), server, name)

@@ -59,21 +59,20 @@ export function findStops(run, words, text) {
   const offer = (at, kind, title) => {
     if (found.length < MOST_FOUND && title.toLowerCase().includes(wanted)) found.push({ at, kind, title });
   };
-  let before = null;
+  const told = new Set(); // a stage once in each call, though others may come between its parts
   for (const at of run.entries) {
     const stage = run.stageOf(at);
-    const call = run.call[at];
-    if (before === `${stage}|${call}`) continue;
-    before = `${stage}|${call}`;
-    offer(at, "stage", `${words.run.stage(stage).title} · ${stage}`);
-    if (found.length > 60 && wanted === "") break;
+    const place = `${stage}|${run.call[at]}`;
+    if (run.isOwn(at) || told.has(place)) continue;
+    told.add(place);
+    offer(at, words.ui("stage"), `${words.run.stage(stage).title} · ${stage}`);
   }
-  for (const mark of run.marks) if (mark.stop >= 0) offer(mark.stop, mark.group, words.run.of(mark.title));
+  for (const mark of run.marks) if (mark.stop >= 0) offer(mark.stop, words.ui(`mark ${mark.group}`), words.run.of(mark.title));
   if (wanted === "") return found;
-  for (const [place, at] of run.tokens.entries()) offer(at, "token", `#${place} ${words.stopName(at)}`);
+  for (const [place, at] of run.tokens.entries()) offer(at, words.run.kind("token"), `#${place} ${words.stopName(at)}`);
   const fits = run.names.map((name) => name.toLowerCase().includes(wanted));
   for (let at = 0; at < run.count && found.length < MOST_FOUND; at += 1) {
-    if (fits[run.name[at]] && !run.isToken(at)) found.push({ at, kind: run.kindOf(at), title: run.nameOf(at) });
+    if (fits[run.name[at]] && !run.isToken(at)) found.push({ at, kind: words.run.kind(run.kindOf(at)), title: run.nameOf(at) });
   }
   return found;
 }

@@ -56,7 +56,8 @@ export function ancestors(run, at) {
 // that still runs.
 export function stopAtTime(run, time) {
   const { order, starts } = run.byStart;
-  const begun = order[Math.max(0, countBelow(starts, time + 1e-9) - 1)];
+  const place = Math.max(0, countBelow(starts, time + 1e-9) - 1);
+  const begun = order === null ? place : order[place];
   for (let one = begun; one >= 0; one = run.parent[one]) {
     if (!(run.start[one] + run.duration[one] < time)) return one;
   }

@@ -5,7 +5,7 @@ import { Details } from "./details.js";
 import { HelpSheet, JumpList } from "./dialogs.js";
 import { element, icon } from "./dom.js";
 import { actionOf, shownKeys } from "./keymap.js";
-import { makeRun, marksByStop } from "./run.js";
+import { makeRun, marksByStop, speak } from "./run.js";
 import { Breakpoints } from "./side.js";
 import { firstState, reduce } from "./state.js";
 import { StopView } from "./stop.js";
@@ -14,6 +14,8 @@ import { Tree } from "./tree.js";
 import { makeWords } from "./words.js";
 
 const TOOLS = ["continue back", "previous token", "back", "over", "step", "out", "next token", "continue"];
+const COUNTED_FACTS = ["parameters", "generated_tokens"];
+const NAMED_FACTS = ["transformers", "run_ns"];
 const FIELDS = "input, select, textarea, [contenteditable]";
 const PRESSABLE = "button, summary, a";
 
@@ -171,10 +173,12 @@ class Player {
   drawBar(state, words) {
     const { run } = this;
     this.title.replaceChildren(
-      element("b", { text: run.title }),
+      element("b", { text: run.title || words.run.phrase("title") }),
+      ...(run.ended === "complete" ? [] : [element("span", { class: "tp-bad", text: run.ended })]),
       ...run.facts.slice(0, 3).map(([key, text]) => {
         const label = words.run.fact(key);
-        return element("span", { text: key === "parameters" ? `${text} ${label}` : text, title: label });
+        const named = NAMED_FACTS.includes(key) ? `${label} ${text}` : text;
+        return element("span", { text: COUNTED_FACTS.includes(key) ? `${text} ${label}` : named, title: label });
       }),
     );
     for (const node of [...this.tools, ...Object.values(this.options)]) {
@@ -200,6 +204,14 @@ class Player {
   }
 }
 
+// A trace without a stop has nothing to play.
+function sayEmpty(root, { header }) {
+  const words = speak(header, header.language ?? "en");
+  root.classList.add("tracer-player", "tp-empty");
+  root.replaceChildren(element("p", { text: words.phrase("empty") }));
+  return { close: () => {} };
+}
+
 export function mount(root, source) {
-  return new Player(root, source);
+  return source.header.count === 0 ? sayEmpty(root, source) : new Player(root, source);
 }

@@ -55,6 +55,15 @@ export function visibleLines(run, state) {
   return { lines: Int32Array.from(lines), indents: Uint16Array.from(indents) };
 }
 
+// What the list of lines depends on: the cursor only by what it opens on its way.
+export function openedByCursor(run, state) {
+  const outer = [state.at, ...ancestors(run, state.at)];
+  const members = outer.filter((one) => run.fold[one] >= 0 && !state.opened.has(foldLine(run.fold[one])));
+  const stops = outer.slice(1).filter((one) => !isOpen(run, state, one));
+  const own = outer.filter((one) => !state.own && run.isOwn(one));
+  return `${members.join()}|${stops.join()}|${own.join()}`;
+}
+
 export function lineOf(visible, at) {
   return visible.lines.indexOf(at);
 }

@@ -15,13 +15,13 @@ function typed(column, buffer) {
   return new TYPES[column.type](buffer, column.offset, column.length);
 }
 
-// Stops by their begin. Threads may overlap, so the order of the walk need not be that of time.
+// Stops by their begin; no order where it is that of the walk, which threads may break.
 function sortedByStart(start) {
   let isSorted = true;
   for (let at = 1; at < start.length && isSorted; at += 1) isSorted = start[at] >= start[at - 1];
-  const order = Uint32Array.from(start, (_, at) => at);
-  if (!isSorted) order.sort((a, b) => start[a] - start[b] || a - b);
-  return { order, starts: isSorted ? start : Float64Array.from(order, (at) => start[at]) };
+  if (isSorted) return { order: null, starts: start };
+  const order = Uint32Array.from(start, (_, at) => at).sort((a, b) => start[a] - start[b] || a - b);
+  return { order, starts: Float64Array.from(order, (at) => start[at]) };
 }
 
 function foldsOf(columns) {

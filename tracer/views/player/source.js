@@ -3,10 +3,11 @@
 
 import { element } from "./dom.js";
 
+const MOST_LEADS = 8;
 const TOKENS = new RegExp(
   [
     "(?<comment>#.*$)",
-    "(?<string>[rbfuRBFU]{0,2}(?:\"\"\"[\\s\\S]*?(?:\"\"\"|$)|'''[\\s\\S]*?(?:'''|$)|\"(?:\\\\.|[^\"\\\\])*\"?|'(?:\\\\.|[^'\\\\])*'?))",
+    "(?<string>[rbfuRBFU]{0,2}(?:\"\"\"[\\s\\S]*?(?:\"\"\"|(?![\\s\\S]))|'''[\\s\\S]*?(?:'''|(?![\\s\\S]))|\"(?:\\\\.|[^\"\\\\])*\"?|'(?:\\\\.|[^'\\\\])*'?))",
     "(?<keyword>\\b(?:and|as|assert|async|await|break|class|continue|def|del|elif|else|except|finally|for|from|global|if|import|in|is|lambda|None|nonlocal|not|or|pass|raise|return|True|False|try|while|with|yield|self)\\b)",
     "(?<decorator>^\\s*@[\\w.]+)",
     "(?<number>\\b\\d[\\w.]*)",
@@ -49,27 +50,42 @@ function sourceLine(pieces, number, current, reached, act, words) {
   return node;
 }
 
-// `where` is {current, reached: [[line, stop]]}.
-export function sourceView(source, where, act, words) {
+// The line of `def`: a function's first line may be a decorator.
+function lineOfDef(source) {
+  const place = source.lines.findIndex((line) => /^\s*(async\s+)?(def|class)\s/.test(line));
+  return source.first_line + Math.max(place, 0);
+}
+
+// Where the function leads inside, for those that lie out of sight.
+function leads(reached, act, words) {
+  const links = [...reached].slice(0, MOST_LEADS).map(([line, stop]) => {
+    const text = `${line} → ${words.stopName(stop)}`;
+    return element("button", { type: "button", class: "tp-lead", text, title: words.ui("go inside"), on: { click: () => act({ kind: "jump", to: stop }) } });
+  });
+  return links.length > 0 && element("div", { class: "tp-leads" }, ...links);
+}
+
+// `where` is {current, reached: [[line, stop]]}; without a current line it is that of `def`.
+export function sourceView(source, { current = lineOfDef(source), reached: pairs = [] }, act, words) {
   const reached = new Map();
-  for (const [line, stop] of where.reached ?? []) if (!reached.has(line)) reached.set(line, stop);
+  for (const [line, stop] of pairs) if (!reached.has(line)) reached.set(line, stop);
   const lines = paintedLines(source.lines.join("\n")).map((pieces, place) =>
-    sourceLine(pieces, source.first_line + place, where.current, reached, act, words),
+    sourceLine(pieces, source.first_line + place, current, reached, act, words),
   );
   const code = element("div", { class: "tp-code", tabindex: "0", "aria-label": source.function }, ...lines);
   const head = element(
     "div",
     { class: "tp-code-head" },
     element("b", { text: source.function }),
-    element("span", { class: "tp-faint", text: `${source.file}:${where.current ?? source.first_line}` }),
+    element("span", { class: "tp-faint", text: `${source.file}:${current}` }),
   );
-  return { node: element("div", {}, head, code), show: () => centre(code) };
+  return { node: element("div", {}, head, code, leads(reached, act, words)), show: () => centre(code) };
 }
 
 // Scrolls the code and never the page around it.
 function centre(code) {
   const line = code.querySelector(".tp-current") ?? code.querySelector(".tp-reached");
-  if (line !== null) code.scrollTop = line.offsetTop - code.clientHeight * 0.3;
+  if (line !== null) code.scrollTop = line.offsetTop - code.clientHeight * 0.2;
 }
 
 // Innermost first, as debuggers list a call path.

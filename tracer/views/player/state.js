@@ -35,11 +35,12 @@ function moved(state, at, notice = null) {
   return { ...state, at, history, notice };
 }
 
-// Like a debugger, a long move stops at a breakpoint on its way.
-function walked(state, to) {
-  if (to === state.at) return { ...state, notice: { code: "end" } };
-  const hit = to > state.at ? hitAfter(state.breakpoints, state.at, to) : null;
-  return hit === null ? moved(state, to) : moved(state, hit.stop, { code: "hit", by: hit.by });
+// Like a debugger, a long move stops at a breakpoint on its way; also one that would lead nowhere,
+// because the run ends inside.
+function walked(run, state, to) {
+  const hit = to >= state.at ? hitAfter(state.breakpoints, state.at, to === state.at ? run.last[to] : to) : null;
+  if (hit !== null) return moved(state, hit.stop, { code: "hit", by: hit.by });
+  return to === state.at ? { ...state, notice: { code: "end" } } : moved(state, to);
 }
 
 // Where a move leads, past the recorder's own work unless that is shown.
@@ -141,16 +142,16 @@ function zoomed(state, factor, middle) {
 }
 
 const CHANGES = {
-  step: (run, state) => walked(state, seen(run, state, (at) => nextStop(run, at))),
+  step: (run, state) => walked(run, state, seen(run, state, (at) => nextStop(run, at))),
   back: (run, state) => {
     if (state.at === 0) return { ...state, notice: { code: "start" } };
     return moved(state, seen(run, state, (at) => previousStop(run, at)));
   },
-  over: (run, state) => walked(state, seen(run, state, (at) => stopAfter(run, at))),
+  over: (run, state) => walked(run, state, seen(run, state, (at) => stopAfter(run, at))),
   out: (run, state) => {
     const outside = stopOutside(run, state.at);
     const to = outside < state.at ? outside : seen(run, { ...state, at: outside }, (at) => stopAfter(run, at), outside);
-    return to < state.at ? moved(state, to) : walked(state, to);
+    return to < state.at ? moved(state, to) : walked(run, state, to);
   },
   into: (run, state) => moved(state, hasInside(run, state.at) ? state.at + 1 : state.at),
   parent: (run, state) => toward(state, run.parent[state.at], "top"),

@@ -101,17 +101,19 @@ export class StopView {
 
   cards(detail) {
     const { words, run, state, act } = this;
-    if (detail === null) return [[element("p", { class: "tp-faint", text: words.ui("left out") })], [this.lesson()]];
+    if (detail === null) return [[...this.notes(), ...this.marks(), element("p", { class: "tp-faint", text: words.ui("left out") })], [this.lesson()]];
     if (detail.failed) return [[element("p", { class: "tp-bad", text: words.ui("no answer", { reason: detail.failed }) })], []];
     const hides = isHidden(run, state, state.at);
     const isAnswering = detail.token !== undefined || detail.strip !== undefined; // the wide column is full
+    const answer = [this.strip(detail, hides), ...(detail.token ? this.token(detail.token, hides) : [])];
     const main = [
+      ...this.notes(),
       ...this.marks(),
-      this.strip(detail, hides),
-      ...(detail.token ? this.token(detail.token, hides) : []),
+      ...(detail.token ? answer : []),
       detail.image && this.card("image", imageView(detail.image, words)),
       detail.tensor && this.card("tensor", tensorView(detail.tensor, words)),
       ...this.source(detail),
+      ...(detail.token ? [] : answer),
       this.cache(detail),
       !isAnswering && this.lesson(),
     ];
@@ -132,6 +134,12 @@ export class StopView {
     node.open = !this.folded.has(name);
     node.addEventListener("toggle", () => (node.open ? this.folded.delete(name) : this.folded.add(name)));
     return node;
+  }
+
+  // What the whole player can't show is said once, where one begins.
+  notes() {
+    if (this.state.at !== 0) return [];
+    return this.run.notes.map(({ key, values }) => element("div", { class: "tp-note", role: "note", text: this.words.run.phrase(key, values) }));
   }
 
   marks() {
@@ -155,7 +163,8 @@ export class StopView {
     const isSecret = hides || (this.state.teaching && !this.run.isToken(this.state.at));
     const view = stripView(strip, upto, { isToken: detail.token !== undefined, hides: isSecret, words: this.words, pick });
     this.shows.push(view.show);
-    return this.card("strip", view.node);
+    const redacted = strip.redacted && element("p", { class: "tp-faint", text: this.words.run.phrase("redacted") });
+    return this.card("strip", element("div", {}, view.node, redacted));
   }
 
   // The n-th generated chip is the n-th token of this call and row.
@@ -192,7 +201,7 @@ export class StopView {
     const picked = frames && this.frame !== null ? frames[this.frame] : null;
     const key = picked?.source ?? detail.source?.key;
     const source = key ? this.details.shared("sources", key) : null;
-    const where = picked ? { current: picked.line } : { current: detail.source?.line, reached: detail.source?.reached };
+    const where = picked ? { current: picked.line } : { reached: detail.source?.reached };
     const cards = [];
     if (source) {
       const view = sourceView(source, where, this.act, this.words);
@@ -219,17 +228,24 @@ export class StopView {
     return found && this.card("siblings", siblingsView(found, this.act, this.words));
   }
 
+  // Most numbers are measured: their badge is a sign, and the others say what they are.
   badge(provenance) {
     if (!provenance) return "";
     const word = this.words.run.provenance(provenance);
-    return element("span", { class: `tp-badge tp-badge-${provenance}`, text: `${SIGNS[provenance] ?? "·"} ${word}` });
+    const text = provenance === "measured" ? SIGNS.measured : `${SIGNS[provenance] ?? "·"} ${word}`;
+    return element("span", { class: `tp-badge tp-badge-${provenance}`, text, title: word, "aria-label": word, role: "img" });
+  }
+
+  legend() {
+    const signs = Object.entries(SIGNS).map(([name, sign]) => `${sign} ${this.words.run.provenance(name)}`);
+    return element("div", { class: "tp-signs", text: signs.join("   ") });
   }
 
   facts(facts) {
     const rows = facts.map(([key, text, provenance]) =>
       element("div", { class: "tp-fact" }, element("dt", { text: this.words.run.fact(key) }), element("dd", { text }), this.badge(provenance)),
     );
-    return element("dl", { class: "tp-facts" }, ...rows);
+    return element("div", {}, element("dl", { class: "tp-facts" }, ...rows), this.legend());
   }
 
   flow(pairs) {

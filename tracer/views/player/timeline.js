@@ -7,6 +7,7 @@ import { inkOn, stageColour } from "./theme.js";
 import { niceStep, runsOf, shareOfTime, timeOfShare, timeScale } from "./timescale.js";
 
 const NARROWEST = 4; // pixels of another stage that are seen between two of the same
+const MOST_DOTS = 5000; // of one breakpoint: more than there are pixels to put them
 const TALL = 88;
 const LANES = { calls: [0, 15], stages: [17, 24], tokens: [44, 16], marks: [62, 9], ticks: [72, 14] };
 
@@ -250,7 +251,9 @@ export class Timeline {
     this.pen.fillStyle = this.colours.bad;
     for (const one of this.state.breakpoints) {
       if (!one.on) continue;
-      for (const at of one.hits) {
+      const stride = Math.ceil(one.hits.length / MOST_DOTS);
+      for (let place = 0; place < one.hits.length; place += stride) {
+        const at = one.hits[place];
         const x = Math.round(this.x(this.share(at)));
         if (x < -3 || x > width + 3 || seen.has(x >> 1)) continue;
         seen.add(x >> 1);

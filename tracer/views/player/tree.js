@@ -1,7 +1,7 @@
 // The tree of calls and spans. Only the lines in sight are elements, however long the run.
 
 import { duration, element, icon, visible } from "./dom.js";
-import { hasInside, isFold, isOpen, lineOf, visibleLines } from "./rows.js";
+import { hasInside, isFold, isOpen, lineOf, openedByCursor, visibleLines } from "./rows.js";
 import { isHidden } from "./state.js";
 import { stageColour } from "./theme.js";
 
@@ -19,7 +19,7 @@ function splitName(name, parentName) {
 // What stands above a line already: the stop that holds it, or the fold it is one of.
 function nameAround(run, at) {
   const fold = run.fold[at];
-  if (fold >= 0) return run.names[run.folds[fold].name].replace(/\.?\*$/, "");
+  if (fold >= 0) return run.names[run.folds[fold].name].replace(/(^|\.)[^.]*\.?\*$/, "");
   return run.parent[at] < 0 ? null : run.nameOf(run.parent[at]);
 }
 
@@ -58,12 +58,23 @@ export class Tree {
     Object.assign(this, { run, state, words });
     this.height = state.large ? 36 : 24;
     this.node.setAttribute("aria-label", words.ui("tree"));
-    this.visible = visibleLines(run, state);
+    this.listLines(run, state);
     const whole = this.visible.lines.length * this.height;
     this.spacer.style.height = `${Math.min(whole, TALLEST)}px`;
     if (hadCursor !== state.at || this.known !== this.height) this.reveal();
     this.known = this.height;
     this.draw();
+  }
+
+  // A step inside what is open already changes no line, and a list may have a million.
+  listLines(run, state) {
+    const byCursor = openedByCursor(run, state);
+    const { opened, closed, own } = state;
+    const before = this.listed;
+    const isSame = before?.opened === opened && before.closed === closed && before.own === own && before.byCursor === byCursor;
+    if (isSame && before.run === run) return;
+    this.visible = visibleLines(run, state);
+    this.listed = { run, opened, closed, own, byCursor };
   }
 
   // How far the list is scrolled, in its own pixels, which may be more than the browser's.
@@ -154,9 +165,15 @@ export class Tree {
     return [
       element("span", { class: "tp-gutter" }),
       this.chevron(line),
-      element("span", { class: "tp-name" }, element("b", { text: `${fold.count} × ` }), run.names[fold.name]),
+      element("span", { class: "tp-name" }, element("b", { text: `${fold.count} × ` }), this.foldName(fold)),
       within && element("span", { class: "tp-within", text: words.ui("one of them") }),
     ].filter(Boolean);
+  }
+
+  foldName({ first, name }) {
+    const { run } = this;
+    const [text, outer] = [run.names[name], run.parent[first] < 0 ? "" : run.nameOf(run.parent[first])];
+    return outer && text.startsWith(`${outer}.`) ? text.slice(outer.length + 1) : text;
   }
 
   stopParts(at) {
