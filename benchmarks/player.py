@@ -75,7 +75,8 @@ def write(folder: Path, rows: int) -> None:
         journal.append("choices", _choices(numbers))
     whole = {"seq": [0], "parent": [-1], "call": [0], "rank": [0], "start_ns": [0]}
     whole |= {"duration_ns": [steps * (inside + 1) * 1000], "name": ["generate"]}
-    journal.append("calls", _batch("calls", 1, whole | {"stage": ["setup"], "kind": ["generate"]}))
+    whole |= {"stage": ["setup"], "kind": ["generate"], "status": ["ok"]}
+    journal.append("calls", _batch("calls", 1, whole))
     journal.append("sources", _batch("sources", 1, {"source": [SOURCE], "text": ["def f():\n"]}))
     journal.close({"versions": {"transformers": "5.24.0"}})
 

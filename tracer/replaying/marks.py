@@ -109,12 +109,13 @@ def _broken(trace: Trace, stops: Stops) -> list[Mark]:
 
 
 def _named(stops: Stops, evidence: Any) -> int:
-    """The stop of a seq, or the first one of a name (a tensor's, a module's); -1 for none."""
+    """The stop of a seq, or the first one of a name (`model-1: lm_head.weight`); -1 for none."""
     if isinstance(evidence, int):
         return int(stops.of_seqs([evidence])[0])
-    if evidence not in stops.names:
+    name = str(evidence).rpartition(": ")[2]
+    if name not in stops.names:
         return -1
-    found = np.flatnonzero(stops.columns["name"] == stops.names.index(evidence))
+    found = np.flatnonzero(stops.columns["name"] == stops.names.index(name))
     return int(found[0]) if len(found) else -1
 
 

@@ -66,7 +66,7 @@ class Sequences:
         names = self._names(call)
         told["stops"] = [
             [
-                names.get(one["token_id"], f"id {one['token_id']}"),
+                names.get(one["token_id"]) or _id_text(one["token_id"]),
                 one["token_rank"],
                 _real(one["probability"]),
             ]
@@ -174,6 +174,10 @@ class Sequences:
 
 
 _KEY: Final = ("call", "step", "row", "offset")
+
+
+def _id_text(token: int | None) -> str:
+    return "·" if token is None else f"id {token}"
 
 
 def _chosen(choice: Row, special: set[int]) -> Chip:

@@ -110,7 +110,8 @@ def page_data(replay: Replay, most_bytes: int = MOST_BYTES) -> dict[str, Any]:
     header = {**replay.header, "marks": replay.marks}
     columns = packed(replay.columns)
     fixed = len(script_safe(as_json(header)).encode("utf-8")) + len(columns)
-    kept = kept_details(replay, most_bytes - fixed)
+    # Of a run so long that its columns alone take the room, the outermost is told all the same.
+    kept = kept_details(replay, max(most_bytes - fixed, most_bytes // 8))
     return {
         "header": {**header, "notes": [*header["notes"], *_notes(replay, kept)]},
         "columns": columns,

@@ -65,7 +65,7 @@ function candidate(one, words) {
     "div",
     { class: `tp-candidate${one.chosen ? " tp-chosen" : ""}` },
     element("span", { class: "tp-rank", text: one.rank }),
-    element("span", { class: "tp-token", text: one.text === null ? `#${one.id}` : visible(one.text), title: `id ${one.id}` }),
+    element("span", { class: "tp-token", text: one.text !== null ? visible(one.text) : one.id !== null ? `#${one.id}` : "·", title: one.id === null ? null : `id ${one.id}` }),
     element("div", {}, bar(one.raw, "tp-raw"), bar(one.probability, "tp-after")),
     one.chosen && element("span", { class: "tp-sr", text: words.ui("chosen") }),
   );
