@@ -7,7 +7,7 @@ an answer that says why, so that the page never waits for nothing.
 from __future__ import annotations
 
 import threading
-from typing import Any
+from typing import Any, Final
 
 import anywidget
 import traitlets
@@ -18,6 +18,9 @@ from tracer.replaying.buffers import as_json
 from tracer.replaying.replay import Replay
 from tracer.views.renderer import script, style
 from tracer.widgets.kept_player import kept
+
+MARKING: Final = "player marks"
+"""Name of the thread that looks for marks."""
 
 
 class LivePlayer(anywidget.AnyWidget):
@@ -44,7 +47,7 @@ class LivePlayer(anywidget.AnyWidget):
             return
         if message.get("kind") == "marks":
             # The audit and the doctor read the whole trace; steps must not wait for them.
-            threading.Thread(target=self._tell, args=(message,), daemon=True).start()
+            threading.Thread(target=self._tell, args=(message,), name=MARKING, daemon=True).start()
         else:
             self._tell(message)
 
