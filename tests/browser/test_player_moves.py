@@ -321,8 +321,8 @@ def test_every_key_and_word_is_there_in_both_languages(walk):
 
 def test_time_without_a_run_takes_little_room_on_the_line(walk):
     found = walk(
-        'const lines = await import(HOST + "/timescale.js");'
-        "const { timeScale, shareOfTime, timeOfShare, runsOf } = lines;"
+        'const scales = await import(HOST + "/timescale.js");'
+        "const { timeScale, shareOfTime, timeOfShare, runsOf } = scales;"
         "const scale = timeScale(run);"
         "return { ends: [0, 8, 1000, 1022].map((time) => shareOfTime(scale, time)),"
         " back: timeOfShare(scale, shareOfTime(scale, 1004)), gaps: scale.gaps.length,"
