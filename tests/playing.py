@@ -1,6 +1,27 @@
 """The player as somebody at the keyboard meets it, in a widget, in a page or in a frame."""
 
+from pathlib import Path
 from typing import Any
+
+MODULES = Path(__file__).resolve().parent.parent / "tracer" / "views" / "player"
+HOST = "http://player.invalid"
+"""Where a page of tests finds the player's modules, one by one."""
+
+
+def serve_modules(page: Any) -> None:
+    """Open a blank page with the modules at an address of their own, and nothing else."""
+    page.route(f"{HOST}/**", _serve)
+    page.goto(f"{HOST}/blank")
+
+
+def _serve(route: Any) -> None:
+    name = route.request.url.rpartition("/")[2]
+    if name.endswith(".js"):
+        route.fulfill(content_type="text/javascript", body=(MODULES / name).read_text("utf-8"))
+    else:
+        look = "".join(path.read_text("utf-8") for path in sorted(MODULES.glob("*.css")))
+        body = f"<!doctype html><title>blank</title><style>{look}</style>"
+        route.fulfill(content_type="text/html", body=body)
 
 
 class Playing:

@@ -1,14 +1,10 @@
 """The player's pure modules, called in a blank page: moves, folds, breakpoints, guesses, keys."""
 
-from pathlib import Path
-
 import pytest
+from playing import HOST, serve_modules
 
 pytest.importorskip("playwright.sync_api", reason="playwright is not installed")
 pytestmark = pytest.mark.browser
-
-MODULES = Path(__file__).resolve().parents[2] / "tracer" / "views" / "player"
-HOST = "http://player.invalid"
 
 # A load of two tensors, the recorder at its work, and an answer of two steps with a token each.
 #  0 from_pretrained   1 a.0  2 a.1  3 a.2     4 rows (recorder)
@@ -75,8 +71,7 @@ def page(chromium):
     """A page that has the modules at an address of their own, and nothing else."""
     context = chromium.new_context()
     page = context.new_page()
-    page.route(f"{HOST}/**", _serve)
-    page.goto(f"{HOST}/blank")
+    serve_modules(page)
     yield page
     context.close()
 
@@ -87,14 +82,6 @@ def walk(page):
         return page.evaluate(f'async () => {{ const HOST = "{HOST}"; {RUN} {code} }}')
 
     return ask
-
-
-def _serve(route):
-    name = route.request.url.rpartition("/")[2]
-    if name.endswith(".js"):
-        route.fulfill(content_type="text/javascript", body=(MODULES / name).read_text("utf-8"))
-    else:
-        route.fulfill(content_type="text/html", body="<!doctype html><title>blank</title>")
 
 
 @pytest.mark.parametrize(
@@ -321,8 +308,8 @@ def test_every_key_and_word_is_there_in_both_languages(walk):
 
 def test_time_without_a_run_takes_little_room_on_the_line(walk):
     found = walk(
-        'const lines = await import(HOST + "/timescale.js");'
-        "const { timeScale, shareOfTime, timeOfShare, runsOf } = lines;"
+        'const scales = await import(HOST + "/timescale.js");'
+        "const { timeScale, shareOfTime, timeOfShare, runsOf } = scales;"
         "const scale = timeScale(run);"
         "return { ends: [0, 8, 1000, 1022].map((time) => shareOfTime(scale, time)),"
         " back: timeOfShare(scale, shareOfTime(scale, 1004)), gaps: scale.gaps.length,"

@@ -30,7 +30,7 @@ def script(entry: Literal["widget", "page"]) -> str:
 @functools.cache
 def style() -> str:
     """The renderer's style sheet, for a notebook's theme or a page of its own."""
-    return _read("player.css")
+    return "".join(_read(f"{name}.css") for name in ("player", "stop", "layout"))
 
 
 def _order(name: str, seen: tuple[str, ...] = ()) -> tuple[str, ...]:

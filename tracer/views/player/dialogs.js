@@ -1,7 +1,16 @@
 // The sheet of keys and the jump list: they lie over the player, take its keys and give them back.
 
-import { duration, element, icon } from "./dom.js";
+import { button, div, duration, element, icon, span } from "./dom.js";
 import { GROUPS, shownKeys } from "./keymap.js";
+
+function keysOf(action) {
+  return element("span", { class: "tp-keys" }, ...shownKeys(action).map((key) => element("kbd", { text: key })));
+}
+
+// Scrolls the list and never the page around it.
+function scrollToMiddle(list, row) {
+  list.scrollTop = row.offsetTop - list.offsetTop - list.clientHeight / 2;
+}
 
 const MOST_FOUND = 120;
 
@@ -40,14 +49,16 @@ export class HelpSheet extends Dialog {
           element(
             "div",
             { class: "tp-key-line" },
-            element("span", { class: "tp-keys" }, ...shownKeys(action).map((key) => element("kbd", { text: key }))),
+            keysOf(action),
             element("span", { text: words.ui(`key ${action}`) }),
           ),
         ),
       ),
     );
-    const close = element("button", { type: "button", class: "tp-tool", "aria-label": words.ui("close"), on: { click: () => this.close() } }, icon("close"));
-    this.open(words.ui("help"), element("header", {}, element("h2", { text: words.ui("help") }), close), element("div", { class: "tp-key-groups" }, ...groups));
+    const close = button("tp-tool", icon("close"), () => this.close(), { "aria-label": words.ui("close") });
+    const title = words.ui("help");
+    const head = element("header", {}, element("h2", { text: title }), close);
+    this.open(title, head, div("tp-key-groups", ...groups));
     close.focus();
   }
 }
@@ -67,12 +78,13 @@ export function findStops(run, words, text) {
     told.add(place);
     offer(at, words.ui("stage"), `${words.run.stage(stage).title} · ${stage}`);
   }
-  for (const mark of run.marks) if (mark.stop >= 0) offer(mark.stop, words.ui(`mark ${mark.group}`), words.run.of(mark.title));
+  for (const { stop, group, title } of run.marks) offer(stop, words.ui(`mark ${group}`), words.run.of(title));
   if (wanted === "") return found;
-  for (const [place, at] of run.tokens.entries()) offer(at, words.run.kind("token"), `#${place} ${words.stopName(at)}`);
+  const token = words.run.kind("token");
+  for (const [place, at] of run.tokens.entries()) offer(at, token, `#${place} ${words.stopName(at)}`);
   const fits = run.names.map((name) => name.toLowerCase().includes(wanted));
   for (let at = 0; at < run.count && found.length < MOST_FOUND; at += 1) {
-    if (fits[run.name[at]] && !run.isToken(at)) found.push({ at, kind: words.run.kind(run.kindOf(at)), title: run.nameOf(at) });
+    if (fits[run.name[at]] && !run.isToken(at)) offer(at, words.run.kind(run.kindOf(at)), run.nameOf(at));
   }
   return found;
 }
@@ -81,7 +93,8 @@ export class JumpList extends Dialog {
   constructor(root, act) {
     super(root);
     this.act = act;
-    this.input = element("input", { type: "text", class: "tp-search", role: "combobox", "aria-expanded": "true", "aria-controls": "tp-found" });
+    const aria = { role: "combobox", "aria-expanded": "true", "aria-controls": "tp-found" };
+    this.input = element("input", { type: "text", class: "tp-search", ...aria });
     this.list = element("div", { class: "tp-found", id: "tp-found", role: "listbox" });
     this.input.addEventListener("input", () => this.search());
     this.input.addEventListener("keydown", (event) => this.pressed(event));
@@ -107,12 +120,13 @@ export class JumpList extends Dialog {
       element(
         "div",
         { class: "tp-hit-line", role: "option", id: `tp-found-${place}`, data: { at } },
-        element("span", { class: "tp-faint", text: kind }),
+        span("tp-faint", kind),
         element("span", { text: title }),
-        element("span", { class: "tp-faint", text: duration(run.start[at]) }),
+        span("tp-faint", duration(run.start[at])),
       ),
     );
-    this.list.replaceChildren(...(rows.length ? rows : [element("p", { class: "tp-faint", text: words.ui("nothing found") })]));
+    const nothing = element("p", { class: "tp-faint", text: words.ui("nothing found") });
+    this.list.replaceChildren(...(rows.length ? rows : [nothing]));
     this.pick(0);
   }
 
@@ -122,7 +136,7 @@ export class JumpList extends Dialog {
     const row = this.list.children[this.place];
     row?.classList.add("tp-picked");
     this.input.setAttribute("aria-activedescendant", `tp-found-${this.place}`);
-    if (row !== undefined) this.list.scrollTop = row.offsetTop - this.list.offsetTop - this.list.clientHeight / 2;
+    if (row !== undefined) scrollToMiddle(this.list, row);
   }
 
   pressed(event) {

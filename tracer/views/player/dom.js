@@ -21,6 +21,19 @@ export function element(tag, properties = {}, ...children) {
   return node;
 }
 
+export function div(kind, ...children) {
+  return element("div", { class: kind }, ...children);
+}
+
+export function span(kind, text) {
+  return element("span", { class: kind, text });
+}
+
+// `content` is text or an element; `more` are further properties.
+export function button(kind, content, pressed, more = {}) {
+  return element("button", { type: "button", class: kind, on: { click: pressed }, ...more }, content);
+}
+
 export function drawing(tag, properties = {}, ...children) {
   const node = document.createElementNS(SVG, tag);
   for (const [name, value] of Object.entries(properties)) set(node, name, value);
@@ -78,6 +91,10 @@ export function bytes(size) {
   let value = size;
   for (; value >= 999.5 && place < units.length - 1; place += 1) value /= 1000;
   return `${place === 0 ? value : value.toPrecision(3)} ${units[place]}`;
+}
+
+export function grouped(number) {
+  return number.toLocaleString("en");
 }
 
 export function percent(share) {

@@ -31,14 +31,16 @@ const KEYS = {
 };
 
 export const GROUPS = [
-  ["walk", ["step", "back", "over", "out", "parent", "line", "next token", "previous token", "jump", "home", "end", "undo"]],
+  ["walk", ["step", "back", "over", "out", "parent", "line", "next token", "previous token", "jump", "home", "end",
+    "undo"]],
   ["run", ["continue", "continue back", "break"]],
   ["teach", ["teach", "reveal", "large"]],
   ["look", ["fold", "fold around", "own", "axis", "zoom", "language", "dark", "help", "leave"]],
 ];
 
 const ACTION_OF = new Map(Object.entries(KEYS).flatMap(([action, keys]) => keys.map((key) => [key, action])));
-const SHOWN = { ArrowRight: "→", ArrowLeft: "←", ArrowUp: "↑", ArrowDown: "↓", " ": "Space", Escape: "Esc", T: "Shift+T", C: "Shift+C" };
+const ARROWS = { ArrowRight: "→", ArrowLeft: "←", ArrowUp: "↑", ArrowDown: "↓" };
+const SHOWN = { ...ARROWS, " ": "Space", Escape: "Esc", T: "Shift+T", C: "Shift+C" };
 
 export function shownKeys(action) {
   return KEYS[action].map((key) => SHOWN[key] ?? key);

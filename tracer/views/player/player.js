@@ -3,7 +3,7 @@
 
 import { Details } from "./details.js";
 import { HelpSheet, JumpList } from "./dialogs.js";
-import { element, icon } from "./dom.js";
+import { button, div, element, grouped, icon, span } from "./dom.js";
 import { actionOf, shownKeys } from "./keymap.js";
 import { makeRun, marksByStop, speak } from "./run.js";
 import { Breakpoints } from "./side.js";
@@ -18,6 +18,7 @@ const COUNTED_FACTS = ["parameters", "generated_tokens"];
 const NAMED_FACTS = ["transformers", "run_ns"];
 const FIELDS = "input, select, textarea, [contenteditable]";
 const PRESSABLE = "button, summary, a";
+const TAKES_FOCUS = `${FIELDS}, ${PRESSABLE}, [tabindex="0"]:not(.tracer-player)`;
 
 class Player {
   // `source` is {header, columns, detail(stop), shared(room, key), isStatic, isDark(), onDark}.
@@ -54,14 +55,14 @@ class Player {
     // JupyterLab's own shortcuts stay out of what is typed here.
     root.dataset.lmSuppressShortcuts = "true";
     this.bar = element("header", { class: "tp-bar" });
-    const left = element("div", { class: "tp-left" }, this.tree.node, this.breakpoints.node);
-    const body = element("div", { class: "tp-body" }, left, this.stop.node);
+    const left = div("tp-left", this.tree.node, this.breakpoints.node);
+    const body = div("tp-body", left, this.stop.node);
     root.replaceChildren(this.bar, this.timeline.node, body, this.help.node, this.jump.node);
     this.buildBar();
   }
 
   buildBar() {
-    this.title = element("div", { class: "tp-run" });
+    this.title = div("tp-run");
     this.place = element("output", { class: "tp-place", role: "status", "aria-live": "polite" });
     this.tools = TOOLS.map((kind) => this.tool(kind, icon(kind), () => this.act({ kind })));
     const text = (kind, pressed) => this.tool(kind, element("span"), pressed);
@@ -79,12 +80,12 @@ class Player {
       this.title,
       element("div", { class: "tp-tools", role: "toolbar" }, ...this.tools),
       this.place,
-      element("div", { class: "tp-tools" }, ...Object.values(this.options)),
+      div("tp-tools", ...Object.values(this.options)),
     );
   }
 
   tool(kind, content, pressed) {
-    return element("button", { type: "button", class: "tp-tool", data: { kind }, on: { click: pressed } }, content);
+    return button("tp-tool", content, pressed, { data: { kind } });
   }
 
   listen() {
@@ -93,7 +94,7 @@ class Player {
     // A key that we take must not reach the notebook's shortcuts, in either phase of its way.
     for (const kind of ["keyup", "keypress"]) root.addEventListener(kind, (event) => event.stopPropagation());
     root.addEventListener("pointerdown", (event) => {
-      if (!event.target.closest(`${FIELDS}, ${PRESSABLE}, [tabindex="0"]:not(.tracer-player)`)) root.focus({ preventScroll: true });
+      if (event.target.closest(TAKES_FOCUS) === null) root.focus({ preventScroll: true });
     });
     this.resized = new ResizeObserver(() => this.draw());
     this.resized.observe(root);
@@ -139,7 +140,7 @@ class Player {
       jump: () => this.jump.show(this.run, this.words),
       line: () => this.act({ kind: "jump", to: this.tree.neighbour(key === "ArrowUp" ? -1 : 1) }),
       language: () => this.act({ kind: "language", language: this.state.language === "en" ? "zh" : "en" }),
-      dark: () => this.act({ kind: "dark", dark: !this.state.isDark }),
+      dark: () => this.turn(!this.state.isDark),
       zoom: () => this.zoom(key),
     };
     if (action in special) special[action]();
@@ -147,8 +148,14 @@ class Player {
   }
 
   zoom(key) {
+    const factor = key === "-" || key === "_" ? 2 : 0.5;
     if (key === "0") this.act({ kind: "zoom to", zoom: [0, 1] });
-    else this.act({ kind: "zoom", factor: key === "-" || key === "_" ? 2 : 0.5, middle: this.timeline.share(this.state.at) });
+    else this.act({ kind: "zoom", factor, middle: this.timeline.share(this.state.at) });
+  }
+
+  // What surrounds the player is followed again once both are alike.
+  turn(dark) {
+    this.act({ kind: "dark", dark: dark === this.source.isDark() ? null : dark });
   }
 
   take(action) {
@@ -174,12 +181,8 @@ class Player {
     const { run } = this;
     this.title.replaceChildren(
       element("b", { text: run.title || words.run.phrase("title") }),
-      ...(run.ended === "complete" ? [] : [element("span", { class: "tp-bad", text: run.ended })]),
-      ...run.facts.slice(0, 3).map(([key, text]) => {
-        const label = words.run.fact(key);
-        const named = NAMED_FACTS.includes(key) ? `${label} ${text}` : text;
-        return element("span", { text: COUNTED_FACTS.includes(key) ? `${text} ${label}` : named, title: label });
-      }),
+      ...(run.ended === "complete" ? [] : [span("tp-bad", run.ended)]),
+      ...run.facts.slice(0, 3).map((fact) => runFact(fact, words)),
     );
     for (const node of [...this.tools, ...Object.values(this.options)]) {
       const { kind } = node.dataset;
@@ -191,17 +194,24 @@ class Player {
     this.options.axis.firstChild.textContent = words.ui(`axis ${state.axis}`);
     this.options.teach.setAttribute("aria-pressed", String(state.teaching));
     this.options.large.setAttribute("aria-pressed", String(state.large));
-    const at = words.ui("of", { at: (state.at + 1).toLocaleString("en"), count: run.count.toLocaleString("en") });
-    this.place.replaceChildren(element("span", { class: "tp-at", text: at }), element("span", { class: "tp-notice", text: this.noticeText(state, words) }));
+    const at = words.ui("of", { at: grouped(state.at + 1), count: grouped(run.count) });
+    this.place.replaceChildren(span("tp-at", at), span("tp-notice", this.noticeText(state, words)));
   }
 
   noticeText({ notice, breakpoints }, words) {
     if (notice === null) return "";
-    const hit = breakpoints.filter((one) => notice.by?.includes(one.id));
+    const hits = breakpoints.filter((one) => notice.by?.includes(one.id));
     this.breakpoints.words = words;
     this.breakpoints.run = this.run;
-    return words.ui(`notice ${notice.code}`, { ...notice, name: hit.map((one) => this.breakpoints.told(one)).join(" · ") });
+    const name = hits.map((one) => this.breakpoints.told(one)).join(" · ");
+    return words.ui(`notice ${notice.code}`, { ...notice, name });
   }
+}
+
+function runFact([key, text], words) {
+  const label = words.run.fact(key);
+  const named = NAMED_FACTS.includes(key) ? `${label} ${text}` : text;
+  return element("span", { text: COUNTED_FACTS.includes(key) ? `${text} ${label}` : named, title: label });
 }
 
 // A trace without a stop has nothing to play.

@@ -1,6 +1,6 @@
 // Breakpoints: a list with hit counts, and a line to add one. Each kind asks for its own value.
 
-import { duration, element, icon, visible } from "./dom.js";
+import { button, div, duration, element, grouped, icon, span, visible } from "./dom.js";
 import { KINDS, parseValue } from "./breakpoints.js";
 import { countBelow, firstAfter } from "./moves.js";
 
@@ -12,8 +12,9 @@ export class Breakpoints {
     this.list = element("div", { class: "tp-points", role: "list" });
     this.kind = element("select", { class: "tp-add-kind" });
     this.value = element("span", { class: "tp-add-value" });
-    this.form = element("form", { class: "tp-add" }, this.kind, this.value, element("button", { type: "submit", class: "tp-add-it" }, icon("plus")));
-    this.node = element("section", { class: "tp-breakpoints" }, element("div", { class: "tp-section" }), this.list, this.form);
+    const addIt = element("button", { type: "submit", class: "tp-add-it" }, icon("plus"));
+    this.form = element("form", { class: "tp-add" }, this.kind, this.value, addIt);
+    this.node = element("section", { class: "tp-breakpoints" }, div("tp-section"), this.list, this.form);
     this.kind.addEventListener("change", () => this.askValue());
     this.form.addEventListener("submit", (event) => {
       event.preventDefault();
@@ -27,9 +28,11 @@ export class Breakpoints {
     const hits = state.breakpoints.filter((one) => one.on).reduce((sum, one) => sum + one.hits.length, 0);
     this.node.firstChild.replaceChildren(
       element("span", { text: words.ui("breakpoints") }),
-      element("span", { class: "tp-faint", text: state.breakpoints.length ? words.ui("hits", { count: hits.toLocaleString("en") }) : "" }),
+      span("tp-faint", state.breakpoints.length ? words.ui("hits", { count: grouped(hits) }) : ""),
     );
-    this.list.replaceChildren(...(state.breakpoints.length ? state.breakpoints.map((one) => this.row(one)) : [element("p", { class: "tp-faint", text: words.ui("how to break") })]));
+    const none = element("p", { class: "tp-faint", text: words.ui("how to break") });
+    const rows = state.breakpoints.map((one) => this.row(one));
+    this.list.replaceChildren(...(rows.length ? rows : [none]));
     if (this.known !== state.language) this.fillKinds();
     this.known = state.language;
   }
@@ -51,8 +54,10 @@ export class Breakpoints {
       this.value.replaceChildren();
       return;
     }
-    const field = kind === "stage" || kind === "finding" ? this.choices(kind) : element("input", { type: "text", placeholder: words.ui(`value ${kind}`) });
-    field.setAttribute("aria-label", words.ui(`value ${kind}`));
+    const name = words.ui(`value ${kind}`);
+    const isChosen = kind === "stage" || kind === "finding";
+    const field = isChosen ? this.choices(kind) : element("input", { type: "text", placeholder: name });
+    field.setAttribute("aria-label", name);
     field.classList.add("tp-value");
     this.value.replaceChildren(field);
   }
@@ -61,7 +66,8 @@ export class Breakpoints {
     const { run, words } = this;
     if (kind === "stage") {
       const there = [...new Set(Array.from(run.entries, (at) => run.stageOf(at)))];
-      return element("select", {}, ...there.map((name) => element("option", { value: name, text: `${words.run.stage(name).title} · ${name}` })));
+      const title = (name) => `${words.run.stage(name).title} · ${name}`;
+      return element("select", {}, ...there.map((name) => element("option", { value: name, text: title(name) })));
     }
     const marks = run.marks.filter((mark) => mark.group === "findings" || mark.group === "audit");
     const titles = new Map(marks.map((mark) => [mark.key, words.run.of(mark.title)]));
@@ -93,14 +99,18 @@ export class Breakpoints {
     const { words, act, state } = this;
     const passed = countBelow(one.hits, state.at + 1);
     const isHit = passed > 0 && one.hits[passed - 1] === state.at;
-    const box = element("input", { type: "checkbox", "aria-label": words.ui("on"), on: { change: () => act({ kind: "switch", id: one.id }) } });
+    const change = () => act({ kind: "switch", id: one.id });
+    const box = element("input", { type: "checkbox", "aria-label": words.ui("on"), on: { change } });
     box.checked = one.on;
     const name = this.told(one);
     const behind = firstAfter(one.hits, state.at);
     const next = behind < 0 ? one.hits[0] : behind;
-    const go = element("button", { type: "button", class: "tp-point-name", text: name, title: words.ui("next hit"), on: { click: () => next !== undefined && act({ kind: "jump", to: next }) } });
-    const many = words.ui("hit of", { passed: passed.toLocaleString("en"), count: one.hits.length.toLocaleString("en") });
-    const remove = element("button", { type: "button", class: "tp-remove", "aria-label": `${words.ui("remove")}: ${name}`, on: { click: () => act({ kind: "remove", id: one.id }) } }, icon("close"));
-    return element("div", { class: `tp-point${isHit ? " tp-hit" : ""}`, role: "listitem" }, box, go, element("span", { class: "tp-count", text: many }), remove);
+    const goThere = () => next !== undefined && act({ kind: "jump", to: next });
+    const go = button("tp-point-name", name, goThere, { title: words.ui("next hit") });
+    const many = span("tp-count", words.ui("hit of", { passed: grouped(passed), count: grouped(one.hits.length) }));
+    const away = () => act({ kind: "remove", id: one.id });
+    const remove = button("tp-remove", icon("close"), away, { "aria-label": `${words.ui("remove")}: ${name}` });
+    const kind = `tp-point${isHit ? " tp-hit" : ""}`;
+    return element("div", { class: kind, role: "listitem" }, box, go, many, remove);
   }
 }

@@ -1,14 +1,19 @@
 // The library's source at a stop: numbered lines, the current one highlighted, and the Python call
 // path, whose frames bring up their own function.
 
-import { element } from "./dom.js";
+import { button, div, element, span } from "./dom.js";
 
 const MOST_LEADS = 8;
+const KEYWORDS = (
+  "and as assert async await break class continue def del elif else except finally for from global if import in " +
+  "is lambda None nonlocal not or pass raise return self True False try while with yield"
+).split(" ");
+const LONG_STRINGS = ['"""', "'''"].map((quote) => `${quote}[\\s\\S]*?(?:${quote}|(?![\\s\\S]))`).join("|");
 const TOKENS = new RegExp(
   [
     "(?<comment>#.*$)",
-    "(?<string>[rbfuRBFU]{0,2}(?:\"\"\"[\\s\\S]*?(?:\"\"\"|(?![\\s\\S]))|'''[\\s\\S]*?(?:'''|(?![\\s\\S]))|\"(?:\\\\.|[^\"\\\\])*\"?|'(?:\\\\.|[^'\\\\])*'?))",
-    "(?<keyword>\\b(?:and|as|assert|async|await|break|class|continue|def|del|elif|else|except|finally|for|from|global|if|import|in|is|lambda|None|nonlocal|not|or|pass|raise|return|True|False|try|while|with|yield|self)\\b)",
+    `(?<string>[rbfuRBFU]{0,2}(?:${LONG_STRINGS}|"(?:\\\\.|[^"\\\\])*"?|'(?:\\\\.|[^'\\\\])*'?))`,
+    `(?<keyword>\\b(?:${KEYWORDS.join("|")})\\b)`,
     "(?<decorator>^\\s*@[\\w.]+)",
     "(?<number>\\b\\d[\\w.]*)",
     "(?<call>\\b[A-Za-z_]\\w*(?=\\())",
@@ -38,14 +43,13 @@ export function paintedLines(text) {
 function sourceLine(pieces, number, current, reached, act, words) {
   const led = reached.get(number);
   const kind = `tp-code-line${number === current ? " tp-current" : ""}${led === undefined ? "" : " tp-reached"}`;
-  const code = element("code", {}, ...pieces.map(([name, text]) => element("span", { class: name && `tp-py-${name}`, text })));
-  const node = element("div", { class: kind }, element("span", { class: "tp-number", text: number }), code);
+  const code = element("code", {}, ...pieces.map(([name, text]) => span(name && `tp-py-${name}`, text)));
+  const node = div(kind, span("tp-number", number), code);
   if (number === current) node.setAttribute("aria-current", "true");
   if (led !== undefined) {
     const name = words.stopName(led);
-    const go = element("button", { type: "button", class: "tp-led", text: `→ ${name}`, title: words.ui("go inside") });
-    go.addEventListener("click", () => act({ kind: "jump", to: led }));
-    node.append(go);
+    const goInside = () => act({ kind: "jump", to: led });
+    node.append(button("tp-led", `→ ${name}`, goInside, { title: words.ui("go inside") }));
   }
   return node;
 }
@@ -60,9 +64,9 @@ function lineOfDef(source) {
 function leads(reached, act, words) {
   const links = [...reached].slice(0, MOST_LEADS).map(([line, stop]) => {
     const text = `${line} → ${words.stopName(stop)}`;
-    return element("button", { type: "button", class: "tp-lead", text, title: words.ui("go inside"), on: { click: () => act({ kind: "jump", to: stop }) } });
+    return button("tp-lead", text, () => act({ kind: "jump", to: stop }), { title: words.ui("go inside") });
   });
-  return links.length > 0 && element("div", { class: "tp-leads" }, ...links);
+  return links.length > 0 && div("tp-leads", ...links);
 }
 
 // `where` is {current, reached: [[line, stop]]}; without a current line it is that of `def`.
@@ -73,12 +77,8 @@ export function sourceView(source, { current = lineOfDef(source), reached: pairs
     sourceLine(pieces, source.first_line + place, current, reached, act, words),
   );
   const code = element("div", { class: "tp-code", tabindex: "0", "aria-label": source.function }, ...lines);
-  const head = element(
-    "div",
-    { class: "tp-code-head" },
-    element("b", { text: source.function }),
-    element("span", { class: "tp-faint", text: `${source.file}:${current}` }),
-  );
+  const place = span("tp-faint", `${source.file}:${current}`);
+  const head = div("tp-code-head", element("b", { text: source.function }), place);
   return { node: element("div", {}, head, code, leads(reached, act, words)), show: () => centre(code) };
 }
 
@@ -94,10 +94,10 @@ export function stackView(frames, picked, pick, words) {
     const inside = [
       element("span", { class: `tp-origin tp-origin-${frame.origin}`, title: words.ui(`origin ${frame.origin}`) }),
       element("b", { text: frame.function }),
-      element("span", { class: "tp-faint", text: `${frame.file}:${frame.line}` }),
+      span("tp-faint", `${frame.file}:${frame.line}`),
     ];
     const kind = `tp-frame tp-from-${frame.origin}${number === picked ? " tp-picked" : ""}`;
-    if (!frame.source) return element("div", { class: kind }, ...inside);
+    if (!frame.source) return div(kind, ...inside);
     return element("button", { type: "button", class: kind, on: { click: () => pick(number) } }, ...inside);
   });
   return element("div", { class: "tp-frames", role: "list" }, ...rows.reverse());

@@ -38,7 +38,8 @@ function moved(state, at, notice = null) {
 // Like a debugger, a long move stops at a breakpoint on its way; also one that would lead nowhere,
 // because the run ends inside.
 function walked(run, state, to) {
-  const hit = to >= state.at ? hitAfter(state.breakpoints, state.at, to === state.at ? run.last[to] : to) : null;
+  const most = to === state.at ? run.last[to] : to;
+  const hit = to >= state.at ? hitAfter(state.breakpoints, state.at, most) : null;
   if (hit !== null) return moved(state, hit.stop, { code: "hit", by: hit.by });
   return to === state.at ? { ...state, notice: { code: "end" } } : moved(state, to);
 }
@@ -150,7 +151,8 @@ const CHANGES = {
   over: (run, state) => walked(run, state, seen(run, state, (at) => stopAfter(run, at))),
   out: (run, state) => {
     const outside = stopOutside(run, state.at);
-    const to = outside < state.at ? outside : seen(run, { ...state, at: outside }, (at) => stopAfter(run, at), outside);
+    const behind = (at) => stopAfter(run, at);
+    const to = outside < state.at ? outside : seen(run, state, behind, outside);
     return to < state.at ? moved(state, to) : walked(run, state, to);
   },
   into: (run, state) => moved(state, hasInside(run, state.at) ? state.at + 1 : state.at),
@@ -191,7 +193,9 @@ const CHANGES = {
   large: (run, state) => ({ ...state, large: !state.large }),
   dark: (run, state, { dark }) => ({ ...state, dark }),
   language: (run, state, { language }) => ({ ...state, language }),
-  own: (run, state) => ({ ...state, own: !state.own, notice: { code: state.own ? "own hidden" : "own shown" } }),
+  own: (run, state) => {
+    return { ...state, own: !state.own, notice: { code: state.own ? "own hidden" : "own shown" } };
+  },
   axis: (run, state) => ({ ...state, axis: state.axis === "time" ? "stops" : "time", zoom: [0, 1] }),
   zoom: (run, state, { factor, middle }) => zoomed(state, factor, middle),
   "zoom to": (run, state, { zoom }) => ({ ...state, zoom }),

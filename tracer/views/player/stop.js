@@ -1,7 +1,7 @@
 // The stop: what ran, where in the library, what went in and came out, each number with how it is
 // known. The head comes from the columns at once, the cards when their detail is there.
 
-import { duration, element, icon, visible } from "./dom.js";
+import { button, div, duration, element, grouped, icon, span, visible } from "./dom.js";
 import { ancestors, siblingsOf } from "./moves.js";
 import { sourceView, stackView } from "./source.js";
 import { isHidden } from "./state.js";
@@ -11,13 +11,17 @@ import { candidatesView, effectsView, guessView, stopsView, stripView, verdictTe
 
 const SIGNS = { measured: "●", derived: "◐", estimated: "○" };
 
+function flowOf({ inputs = [], outputs = [] }) {
+  return [...inputs.map((pair) => ["in", ...pair]), ...outputs.map((pair) => ["out", ...pair])];
+}
+
 export class StopView {
   constructor(act, details) {
     Object.assign(this, { act, details });
     this.head = element("header", { class: "tp-stop-head" });
-    this.main = element("div", { class: "tp-main" });
-    this.side = element("div", { class: "tp-side" });
-    this.body = element("div", { class: "tp-stop-body" }, this.main, this.side);
+    this.main = div("tp-main");
+    this.side = div("tp-side");
+    this.body = div("tp-stop-body", this.main, this.side);
     this.node = element("section", { class: "tp-stop", "aria-live": "off" }, this.head, this.body);
     // Cards that somebody closed; long ones begin so.
     this.folded = new Set(["row", "table settings", "table files", "table segments", "table chain"]);
@@ -43,8 +47,9 @@ export class StopView {
     const stage = run.stageOf(at);
     const colour = stageColour(stage, state.isDark);
     const status = run.statuses[run.status[at]];
-    const pill = element("button", { type: "button", class: "tp-pill", text: words.run.stage(stage).title || stage || "", style: { background: colour, color: inkOn(colour) } });
-    pill.addEventListener("click", () => this.side.querySelector(".tp-card-lesson")?.scrollIntoView({ block: "nearest" }));
+    const toLesson = () => this.body.querySelector(".tp-card-lesson")?.scrollIntoView({ block: "nearest" });
+    const title = words.run.stage(stage).title || stage || "";
+    const pill = button("tp-pill", title, toLesson, { style: { background: colour, color: inkOn(colour) } });
     const facts = [
       words.run.kind(run.kindOf(at)),
       run.isToken(at) ? null : duration(run.duration[at]),
@@ -59,18 +64,19 @@ export class StopView {
         { class: "tp-title" },
         element("h2", { class: run.isToken(at) ? "tp-token" : "", text: words.stopName(at) }),
         stage ? pill : "",
-        status && status !== "ok" ? element("span", { class: "tp-bad", text: status }) : "",
+        status && status !== "ok" ? span("tp-bad", status) : "",
       ),
-      element("div", { class: "tp-under" }, ...facts.map((text) => element("span", { text }))),
+      div("tp-under", ...facts.map((text) => element("span", { text }))),
     );
   }
 
   path(at) {
     const outer = ancestors(this.run, at).reverse();
-    const links = outer.map((one) =>
-      element("button", { type: "button", class: "tp-crumb", text: this.words.stopName(one), on: { click: () => this.act({ kind: "jump", to: one }) } }),
-    );
-    return element("nav", { class: "tp-path", "aria-label": this.words.ui("path") }, ...links.flatMap((link, place) => (place ? [icon("right"), link] : [link])));
+    const links = outer.flatMap((one, place) => {
+      const link = button("tp-crumb", this.words.stopName(one), () => this.act({ kind: "jump", to: one }));
+      return place ? [icon("right"), link] : [link];
+    });
+    return element("nav", { class: "tp-path", "aria-label": this.words.ui("path") }, ...links);
   }
 
   drawBody() {
@@ -101,8 +107,8 @@ export class StopView {
 
   cards(detail) {
     const { words, run, state, act } = this;
-    if (detail === null) return [[...this.notes(), ...this.marks(), element("p", { class: "tp-faint", text: words.ui("left out") })], [this.lesson()]];
-    if (detail.failed) return [[element("p", { class: "tp-bad", text: words.ui("no answer", { reason: detail.failed }) })], []];
+    if (detail === null) return [[...this.notes(), ...this.marks(), div("tp-card", words.ui("left out"))], [this.lesson()]];
+    if (detail.failed) return [[div("tp-bad", words.ui("no answer", { reason: detail.failed }))], []];
     const hides = isHidden(run, state, state.at);
     const isAnswering = detail.token !== undefined || detail.strip !== undefined; // the wide column is full
     const answer = [this.strip(detail, hides), ...(detail.token ? this.token(detail.token, hides) : [])];
@@ -117,7 +123,7 @@ export class StopView {
       this.cache(detail),
       !isAnswering && this.lesson(),
     ];
-    const flow = [...(detail.inputs ?? []).map((pair) => ["in", ...pair]), ...(detail.outputs ?? []).map((pair) => ["out", ...pair])];
+    const flow = flowOf(detail);
     const side = [
       !hides && detail.facts?.length && this.card("facts", this.facts(detail.facts)),
       flow.length > 0 && this.card("in and out", this.flow(flow)),
@@ -130,7 +136,8 @@ export class StopView {
   }
 
   card(name, content, title = this.words.ui(name)) {
-    const node = element("details", { class: `tp-card tp-card-${name.replaceAll(" ", "-")}` }, element("summary", { text: title }), content);
+    const kind = `tp-card tp-card-${name.replaceAll(" ", "-")}`;
+    const node = element("details", { class: kind }, element("summary", { text: title }), content);
     node.open = !this.folded.has(name);
     node.addEventListener("toggle", () => (node.open ? this.folded.delete(name) : this.folded.add(name)));
     return node;
@@ -139,7 +146,7 @@ export class StopView {
   // What the whole player can't show is said once, where one begins.
   notes() {
     if (this.state.at !== 0) return [];
-    return this.run.notes.map(({ key, values }) => element("div", { class: "tp-note", role: "note", text: this.words.run.phrase(key, values) }));
+    return this.run.notes.map(({ key, values }) => div("tp-note", this.words.run.phrase(key, values)));
   }
 
   marks() {
@@ -161,9 +168,10 @@ export class StopView {
     const pick = (number) => this.pickToken(number);
     // While one guesses, what is still to come would tell.
     const isSecret = hides || (this.state.teaching && !this.run.isToken(this.state.at));
-    const view = stripView(strip, upto, { isToken: detail.token !== undefined, hides: isSecret, words: this.words, pick });
+    const isToken = detail.token !== undefined;
+    const view = stripView(strip, upto, { isToken, hides: isSecret, words: this.words, pick });
     this.shows.push(view.show);
-    const redacted = strip.redacted && element("p", { class: "tp-faint", text: this.words.run.phrase("redacted") });
+    const redacted = strip.redacted && div("tp-faint", this.words.run.phrase("redacted"));
     return this.card("strip", element("div", {}, view.node, redacted));
   }
 
@@ -172,7 +180,8 @@ export class StopView {
     const { run, state, act } = this;
     const place = Math.max(0, run.tokenAt(state.at));
     const row = run.isToken(state.at) ? run.token_row[place] : 0;
-    const mine = run.tokens.filter((at, one) => run.call[at] === run.call[state.at] && run.token_row[one] === row);
+    const call = run.call[state.at];
+    const mine = run.tokens.filter((at, one) => run.call[at] === call && run.token_row[one] === row);
     if (number < mine.length) act({ kind: "jump", to: mine[number] });
   }
 
@@ -180,7 +189,7 @@ export class StopView {
     const { words, state, act } = this;
     const guess = state.guesses.get(state.at);
     if (hides) return [this.card("guess", guessView(token, this.otherTokens(), guess, act, words))];
-    const told = guess && element("div", { class: `tp-verdict tp-${guess.verdict}`, text: verdictText(token, guess, words) });
+    const told = guess && div(`tp-verdict tp-${guess.verdict}`, verdictText(token, guess, words));
     return [
       told,
       token.candidates?.length ? this.card("candidates", candidatesView(token, words)) : null,
@@ -233,19 +242,21 @@ export class StopView {
     if (!provenance) return "";
     const word = this.words.run.provenance(provenance);
     const text = provenance === "measured" ? SIGNS.measured : `${SIGNS[provenance] ?? "·"} ${word}`;
-    return element("span", { class: `tp-badge tp-badge-${provenance}`, text, title: word, "aria-label": word, role: "img" });
+    const aria = { title: word, "aria-label": word, role: "img" };
+    return element("span", { class: `tp-badge tp-badge-${provenance}`, text, ...aria });
   }
 
   legend() {
     const signs = Object.entries(SIGNS).map(([name, sign]) => `${sign} ${this.words.run.provenance(name)}`);
-    return element("div", { class: "tp-signs", text: signs.join("   ") });
+    return div("tp-signs", signs.join("   "));
   }
 
   facts(facts) {
-    const rows = facts.map(([key, text, provenance]) =>
-      element("div", { class: "tp-fact" }, element("dt", { text: this.words.run.fact(key) }), element("dd", { text }), this.badge(provenance)),
-    );
-    return element("div", {}, element("dl", { class: "tp-facts" }, ...rows), this.legend());
+    const rows = facts.map(([key, text, provenance]) => {
+      const label = element("dt", { text: this.words.run.fact(key) });
+      return div("tp-fact", label, element("dd", { text }), this.badge(provenance));
+    });
+    return div("", element("dl", { class: "tp-facts" }, ...rows), this.legend());
   }
 
   flow(pairs) {
@@ -255,27 +266,29 @@ export class StopView {
         { class: `tp-flow tp-flow-${way}` },
         element("span", { class: "tp-way", text: way === "in" ? "→" : "←", title: this.words.ui(way) }),
         element("b", { text: name }),
-        element("span", { class: "tp-mono", text }),
+        span("tp-mono", text),
       ),
     );
     return element("div", {}, ...rows);
   }
 
   row({ table, cells }) {
-    const { words, run } = this;
-    const other = run.provenance[table] ?? {};
-    const rows = cells.map(([column, text]) => {
-      const [label, meaning] = words.run.column(table, column);
-      return element(
-        "tr",
-        { title: meaning },
-        element("th", { scope: "row" }, element("span", { class: "tp-mono", text: column }), element("span", { class: "tp-faint", text: label === column ? "" : label })),
-        element("td", { text: visible(String(text)) }),
-        element("td", {}, element("span", { class: `tp-sign tp-badge-${other[column] ?? "measured"}`, text: SIGNS[other[column] ?? "measured"], title: words.run.provenance(other[column] ?? "measured") })),
-      );
-    });
+    const { words } = this;
+    const rows = cells.map((cell) => this.cell(table, cell));
     const { title, text } = words.run.table(table);
-    return element("div", {}, element("p", { class: "tp-faint", text: `${table} · ${title}. ${text}` }), element("table", { class: "tp-table tp-row" }, ...rows));
+    const head = div("tp-faint", `${table} · ${title}. ${text}`);
+    return div("", head, element("table", { class: "tp-table tp-row" }, ...rows));
+  }
+
+  cell(table, [column, text]) {
+    const { words, run } = this;
+    const [label, meaning] = words.run.column(table, column);
+    const provenance = run.provenance[table]?.[column] ?? "measured";
+    const word = words.run.provenance(provenance);
+    const sign = element("span", { class: `tp-sign tp-badge-${provenance}`, text: SIGNS[provenance], title: word });
+    const name = [span("tp-mono", column), span("tp-faint", label === column ? "" : label)];
+    return element("tr", { title: meaning }, element("th", { scope: "row" }, ...name),
+      element("td", { text: visible(String(text)) }), element("td", {}, sign));
   }
 
   smallTable({ table, columns, rows, more }) {
@@ -284,17 +297,19 @@ export class StopView {
       const [label, meaning] = words.run.column(table, name);
       return element("th", { scope: "col", text: label, title: meaning });
     });
-    const lines = rows.map((cells) => element("tr", {}, ...cells.map((cell) => element("td", { text: visible(String(cell ?? "–")) }))));
+    const inside = (cell) => element("td", { text: visible(String(cell ?? "–")) });
+    const lines = rows.map((cells) => element("tr", {}, ...cells.map(inside)));
     const grid = element("table", { class: "tp-table" }, element("tr", {}, ...head), ...lines);
-    const rest = more > 0 && element("p", { class: "tp-faint", text: words.ui("more rows", { more: more.toLocaleString("en") }) });
-    const { title } = words.run.table(table);
-    return this.card(`table ${table}`, element("div", { class: "tp-wide" }, grid, rest), `${title} · ${rows.length + (more || 0)}`);
+    const rest = more > 0 && div("tp-faint", words.ui("more rows", { more: grouped(more) }));
+    const title = `${words.run.table(table).title} · ${grouped(rows.length + (more || 0))}`;
+    return this.card(`table ${table}`, div("tp-wide", grid, rest), title);
   }
 
   lesson() {
     const stage = this.run.stageOf(this.state.at);
     const { title, text, lesson } = this.words.run.stage(stage);
     if (!text) return null;
-    return this.card("lesson", element("div", {}, element("p", { text }), element("p", { class: "tp-lesson", text: lesson })), this.words.ui("lesson", { stage: title }));
+    const content = div("", element("p", { text }), element("p", { class: "tp-lesson", text: lesson }));
+    return this.card("lesson", content, this.words.ui("lesson", { stage: title }));
   }
 }

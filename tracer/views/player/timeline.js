@@ -1,13 +1,21 @@
 // The line of time: calls and stages as bands, how unsure each token was, marks, breakpoints, and
 // the cursor, which is dragged. Drawn on a canvas; the cursor is an element, so that a step is cheap.
 
-import { duration, element } from "./dom.js";
+import { div, duration, element } from "./dom.js";
 import { stopAtTime } from "./moves.js";
 import { inkOn, stageColour } from "./theme.js";
 import { niceStep, runsOf, shareOfTime, timeOfShare, timeScale } from "./timescale.js";
 
 const NARROWEST = 4; // pixels of another stage that are seen between two of the same
+// Marks differ in form as well as in colour.
+const SHAPES = {
+  findings: [[0, -4.5], [4.5, 3.5], [-4.5, 3.5]],
+  faults: [[0, -5], [4, 0], [0, 5], [-4, 0]],
+  audit: [[-3.5, -3.5], [3.5, -3.5], [3.5, 3.5], [-3.5, 3.5]],
+  moments: [[-4, -4], [4, -4], [0, 4]],
+};
 const MOST_DOTS = 5000; // of one breakpoint: more than there are pixels to put them
+const INKS = ["ink", "faint", "line", "raised", "accent", "warn", "bad"];
 const TALL = 88;
 const LANES = { calls: [0, 15], stages: [17, 24], tokens: [44, 16], marks: [62, 9], ticks: [72, 14] };
 
@@ -26,9 +34,9 @@ export class Timeline {
   constructor(act) {
     this.act = act;
     this.canvas = element("canvas", { class: "tp-canvas" });
-    this.span = element("div", { class: "tp-span" });
-    this.cursor = element("div", { class: "tp-cursor" });
-    this.hint = element("div", { class: "tp-hint" });
+    this.span = div("tp-span");
+    this.cursor = div("tp-cursor");
+    this.hint = div("tp-hint");
     this.node = element(
       "div",
       { class: "tp-timeline", role: "slider", tabindex: "0", "aria-valuemin": 0 },
@@ -64,15 +72,20 @@ export class Timeline {
   }
 
   update(run, state, words) {
-    if (this.run !== run) Object.assign(this, { scale: timeScale(run), bands: bandsOf(run), most: mostEntropy(run) });
+    if (this.run !== run) {
+      Object.assign(this, { scale: timeScale(run), bands: bandsOf(run), most: mostEntropy(run) });
+    }
     Object.assign(this, { run, state, words });
     this.node.setAttribute("aria-label", words.ui("timeline"));
     this.node.setAttribute("aria-valuemax", run.count - 1);
     this.node.setAttribute("aria-valuenow", state.at);
-    this.node.setAttribute("aria-valuetext", `${duration(run.start[state.at])} ${words.run.kind(run.kindOf(state.at))}`);
+    const told = `${duration(run.start[state.at])} ${words.stopName(state.at)}`;
+    this.node.setAttribute("aria-valuetext", told);
     const width = this.node.clientWidth;
     const hits = state.breakpoints.filter((one) => one.on).map((one) => one.id).join();
-    const drawn = [width, state.isDark, state.large, state.axis, state.zoom, state.language, hits, run.marks.length, devicePixelRatio].join("|");
+    const { isDark, large, axis, zoom, language, teaching } = state;
+    const looks = [isDark, large, axis, zoom, language, teaching, hits, run.marks.length];
+    const drawn = [width, devicePixelRatio, ...looks].join("|");
     if (drawn !== this.drawn && width > 0) this.draw(width);
     this.drawn = drawn;
     this.place();
@@ -109,8 +122,9 @@ export class Timeline {
   }
 
   zoomTo(at) {
+    const { parent, stage } = this.run;
     let outer = at;
-    while (this.run.parent[outer] >= 0 && this.run.stage[this.run.parent[outer]] === this.run.stage[at]) outer = this.run.parent[outer];
+    while (parent[outer] >= 0 && stage[parent[outer]] === stage[at]) outer = parent[outer];
     const [from, to] = [this.share(outer), this.share(outer, true)];
     const edge = Math.max((to - from) * 0.05, 1e-6);
     this.act({ kind: "zoom to", zoom: [Math.max(0, from - edge), Math.min(1, to + edge)] });
@@ -118,8 +132,8 @@ export class Timeline {
 
   tell(event, at) {
     const box = this.node.getBoundingClientRect();
-    const name = this.words.stopName(at);
-    this.hint.textContent = `${duration(this.run.start[at])} · ${this.words.run.stage(this.run.stageOf(at)).title} · ${name}`;
+    const { title } = this.words.run.stage(this.run.stageOf(at));
+    this.hint.textContent = `${duration(this.run.start[at])} · ${title} · ${this.words.stopName(at)}`;
     this.hint.classList.add("tp-told");
     const room = box.width - this.hint.offsetWidth - 4;
     this.hint.style.left = `${Math.max(4, Math.min(room, event.clientX - box.left + 12))}px`;
@@ -145,7 +159,7 @@ export class Timeline {
     pen.setTransform(dots, 0, 0, dots, 0, 0);
     pen.clearRect(0, 0, width, height);
     const look = getComputedStyle(this.node);
-    this.colours = Object.fromEntries(["ink", "faint", "line", "raised", "accent", "warn", "bad"].map((name) => [name, look.getPropertyValue(`--tp-${name}`).trim()]));
+    this.colours = Object.fromEntries(INKS.map((name) => [name, look.getPropertyValue(`--tp-${name}`).trim()]));
     this.pen = pen;
     this.font = `${11 * this.size}px ${look.fontFamily}`;
     this.drawTicks(width);
@@ -176,7 +190,8 @@ export class Timeline {
       const left = Math.max(0, from);
       this.pen.fillStyle = this.colours.line;
       this.pen.fillRect(left, top + tall - 2, Math.max(1, Math.min(width, to) - left - 1), 2);
-      this.label(this.words.stopName(at), left + 2, top + tall - 5 * this.size, Math.min(width, to) - left - 6, this.colours.ink);
+      const room = Math.min(width, to) - left - 6;
+      this.label(this.words.stopName(at), left + 2, top + tall - 5 * this.size, room, this.colours.ink);
     }
   }
 
@@ -190,7 +205,8 @@ export class Timeline {
       const colour = stageColour(stage, this.state.isDark);
       this.pen.fillStyle = colour;
       this.pen.fillRect(from, top, Math.max(0.75, to - from - (to - from > 4 ? 1 : 0)), tall);
-      this.label(this.words.run.stage(stage).title, from + 5, top + tall / 2 + 4 * this.size, to - from - 9, inkOn(colour));
+      const { title } = this.words.run.stage(stage);
+      this.label(title, from + 5, top + tall / 2 + 4 * this.size, to - from - 9, inkOn(colour));
     }
   }
 
@@ -229,21 +245,17 @@ export class Timeline {
       const x = Math.round(this.x(this.share(mark.stop)));
       if (x < 0 || x > width || seen.has(`${mark.group}${x >> 2}`)) continue;
       seen.add(`${mark.group}${x >> 2}`);
-      this.pen.fillStyle = mark.group === "moments" ? this.colours.accent : mark.group === "faults" ? this.colours.bad : this.colours.warn;
+      this.pen.fillStyle = this.colours[{ moments: "accent", faults: "bad" }[mark.group] ?? "warn"];
       this.shape(mark.group, Math.min(width - 5, Math.max(5, x)), middle);
     }
     this.drawHits(width, middle);
-    for (const [from, to, idle] of this.state.axis === "time" ? this.scale.gaps : []) this.drawGap(from, to, idle);
+    if (this.state.axis === "time") for (const gap of this.scale.gaps) this.drawGap(...gap);
   }
 
   shape(group, x, y) {
-    const { pen } = this;
-    pen.beginPath();
-    if (group === "findings") for (const [dx, dy] of [[0, -4.5], [4.5, 3.5], [-4.5, 3.5]]) pen.lineTo(x + dx, y + dy);
-    else if (group === "faults") for (const [dx, dy] of [[0, -5], [4, 0], [0, 5], [-4, 0]]) pen.lineTo(x + dx, y + dy);
-    else if (group === "audit") pen.rect(x - 3.5, y - 3.5, 7, 7);
-    else for (const [dx, dy] of [[-4, -4], [4, -4], [0, 4]]) pen.lineTo(x + dx, y + dy);
-    pen.fill();
+    this.pen.beginPath();
+    for (const [dx, dy] of SHAPES[group] ?? SHAPES.moments) this.pen.lineTo(x + dx, y + dy);
+    this.pen.fill();
   }
 
   drawHits(width, middle) {

@@ -1,6 +1,6 @@
 // The tree of calls and spans. Only the lines in sight are elements, however long the run.
 
-import { duration, element, icon, visible } from "./dom.js";
+import { div, duration, element, icon, span, visible } from "./dom.js";
 import { hasInside, isFold, isOpen, lineOf, openedByCursor, visibleLines } from "./rows.js";
 import { isHidden } from "./state.js";
 import { stageColour } from "./theme.js";
@@ -26,17 +26,17 @@ function nameAround(run, at) {
 function nameParts(run, at, hides) {
   const name = run.nameOf(at);
   if (run.isToken(at)) {
-    return [element("span", { class: hides ? "tp-token tp-secret" : "tp-token", text: hides ? "?" : visible(name) })];
+    return [hides ? span("tp-token tp-secret", "?") : span("tp-token", visible(name))];
   }
   const [head, tail] = splitName(name, nameAround(run, at));
-  return [element("span", { class: "tp-name-head", text: head }), element("span", { class: "tp-name-tail", text: visible(tail) })];
+  return [span("tp-name-head", head), span("tp-name-tail", visible(tail))];
 }
 
 export class Tree {
   constructor(act) {
     this.act = act;
-    this.lines = element("div", { class: "tp-lines" });
-    this.spacer = element("div", { class: "tp-spacer" }, this.lines);
+    this.lines = div("tp-lines");
+    this.spacer = div("tp-spacer", this.lines);
     this.node = element("div", { class: "tp-tree", role: "tree", tabindex: "-1" }, this.spacer);
     this.node.addEventListener("scroll", () => this.draw());
     this.node.addEventListener("click", (event) => this.clicked(event));
@@ -69,12 +69,11 @@ export class Tree {
   // A step inside what is open already changes no line, and a list may have a million.
   listLines(run, state) {
     const byCursor = openedByCursor(run, state);
-    const { opened, closed, own } = state;
-    const before = this.listed;
-    const isSame = before?.opened === opened && before.closed === closed && before.own === own && before.byCursor === byCursor;
-    if (isSame && before.run === run) return;
+    const needs = { run, opened: state.opened, closed: state.closed, own: state.own, byCursor };
+    const isSame = Object.entries(needs).every(([name, need]) => this.listed?.[name] === need);
+    if (isSame) return;
     this.visible = visibleLines(run, state);
-    this.listed = { run, opened, closed, own, byCursor };
+    this.listed = needs;
   }
 
   // How far the list is scrolled, in its own pixels, which may be more than the browser's.
@@ -166,7 +165,7 @@ export class Tree {
       element("span", { class: "tp-gutter" }),
       this.chevron(line),
       element("span", { class: "tp-name" }, element("b", { text: `${fold.count} × ` }), this.foldName(fold)),
-      within && element("span", { class: "tp-within", text: words.ui("one of them") }),
+      within && span("tp-within", words.ui("one of them")),
     ].filter(Boolean);
   }
 
@@ -188,8 +187,8 @@ export class Tree {
       element("span", { class: "tp-stage-dot", style: { background: colour }, title: run.stageOf(at) ?? "" }),
       element("span", { class: `tp-name tp-kind-${run.kindOf(at)}` }, ...nameParts(run, at, isHidden(run, state, at))),
       ...marks.slice(0, 1).map((mark) => this.mark(mark)),
-      status !== "ok" && status ? element("span", { class: "tp-bad", text: status }) : null,
-      element("span", { class: "tp-took", text: run.isToken(at) ? "" : duration(run.duration[at]) }),
+      status !== "ok" && status ? span("tp-bad", status) : null,
+      span("tp-took", run.isToken(at) ? "" : duration(run.duration[at])),
     ].filter(Boolean);
   }
 
