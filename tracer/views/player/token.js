@@ -63,11 +63,12 @@ function bar(share, kind) {
 }
 
 function candidate(one, words) {
-  const text = one.text === null ? `#${one.id}` : visible(one.text);
+  // Of a redacted trace neither text nor id is known.
+  const text = one.text !== null ? visible(one.text) : one.id === null ? "·" : `#${one.id}`;
   return div(
     `tp-candidate${one.chosen ? " tp-chosen" : ""}`,
     span("tp-rank", one.rank),
-    element("span", { class: "tp-token", text, title: `id ${one.id}` }),
+    element("span", { class: "tp-token", text, title: one.id === null ? null : `id ${one.id}` }),
     div("", bar(one.raw, "tp-raw"), bar(one.probability, "tp-after")),
     one.chosen && span("tp-sr", words.ui("chosen")),
   );
