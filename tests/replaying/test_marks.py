@@ -1,5 +1,6 @@
 """Marks: moments of a run, its faults, broken checks and the doctor's findings, at their stops."""
 
+from importlib.util import find_spec
 from pathlib import Path
 
 import pytest
@@ -74,6 +75,17 @@ def test_marks_stand_in_the_order_of_the_walk_and_speak_both_languages():
     assert stops == sorted(stops)
     for mark in replay.marks:
         assert mark["title"]["en"] != mark["title"]["zh"]
+
+
+@pytest.mark.skipif(find_spec("tracer.diagnosis") is None, reason="there is no doctor here")
+def test_a_finding_of_the_doctor_is_marked_at_what_shows_it():
+    replay = Replay(open_trace(RECORDED / "06_kv_cache" / "window.zip"))
+    stops = [stop for key, stop in found(replay, "findings") if key == "cache_not_reused"]
+    assert stops
+    for stop in stops:
+        assert KINDS[replay.stops.columns["kind"][stop]] in ("call", "step")
+    mark = next(mark for mark in replay.marks if mark["group"] == "findings")
+    assert mark["title"]["en"] != mark["title"]["zh"]
 
 
 class _Row:

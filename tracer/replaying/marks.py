@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any, Final
 import numpy as np
 
 from tracer.explain import LANGUAGES, finding, text
+from tracer.explain.languages import words
 from tracer.replaying.index import KINDS, Stops
 
 if TYPE_CHECKING:
@@ -142,7 +143,13 @@ def _finding_title(rule: str, values: dict[str, Any]) -> Callable[[str], str]:
 
 
 def _finding_text(rule: str, values: dict[str, Any]) -> Callable[[str], str]:
-    return lambda code: finding(rule, code, **values).text
+    """What is so and what to do, each in its sentence."""
+
+    def told(code: str) -> str:
+        found = finding(rule, code, **values)
+        return str(words("phrases", code)["between_sentences"].join([found.text, found.fix]))
+
+    return told
 
 
 def _shown_at(stops: Stops, row: Any) -> int:
@@ -190,6 +197,6 @@ def _mark(
     }
 
 
-def _always(words: Any) -> Callable[[str], str]:
+def _always(recorded: Any) -> Callable[[str], str]:
     """What was recorded is the same in every language."""
-    return lambda code: str(words or "")
+    return lambda code: str(recorded or "")
