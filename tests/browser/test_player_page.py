@@ -62,12 +62,12 @@ def test_a_run_is_played_by_keyboard_alone(path, open_page):
 
     # Tokens: forwards, backwards, and the candidates of the one that is looked at.
     player.press("t")
-    expect(player.title).to_have_text(" word5")
+    expect(player.title).to_have_text("␣word5")
     player.press("t", "t")
-    expect(player.title).to_have_text(" word7")
-    expect(player["candidates"].locator(".tp-chosen .tp-token")).to_have_text(" word7")
+    expect(player.title).to_have_text("␣word7")
+    expect(player["candidates"].locator(".tp-chosen .tp-token")).to_have_text("␣word7")
     player.press("Shift+T")
-    expect(player.title).to_have_text(" word6")
+    expect(player.title).to_have_text("␣word6")
     expect(player["strip"].locator(".tp-picked")).to_have_text(" word6")
 
     # Out to the caller's end, over a whole load, and where one was before.
@@ -100,7 +100,7 @@ def test_a_run_is_played_by_keyboard_alone(path, open_page):
     player.page.keyboard.press("Escape")
     expect(player["dialog"].first).to_be_hidden()
     player.jump("word8")
-    expect(player.title).to_have_text(" word8")
+    expect(player.title).to_have_text("␣word8")
 
 
 def test_it_breaks_where_asked(path, open_page):
@@ -113,13 +113,13 @@ def test_it_breaks_where_asked(path, open_page):
     player.add_breakpoint("entropy", "1")
     expect(player["count"]).to_have_text("0 / 4")
     player.press("c")
-    expect(player.title).to_have_text(" word5")
+    expect(player.title).to_have_text("␣word5")
     expect(player["notice"]).to_have_text("Breakpoint: entropy > 1")
     player.add_breakpoint("module", "layers.1")
     player.press("c")
     expect(player.title).to_have_text("layers.1")
     player.press("Shift+C")
-    expect(player.title).to_have_text(" word5")
+    expect(player.title).to_have_text("␣word5")
 
     # Switched off and taken away, it stops nothing; a line's gutter sets another.
     player["point"].first.locator("input").uncheck()
@@ -154,14 +154,14 @@ def test_a_token_is_guessed_before_it_is_shown(path, open_page):
     player["guess"].press("Enter")
     expect(player["verdict"]).to_contain_text("20.6 %")
     player["choices"].locator("button", has_text="word5").click()
-    expect(player.title).to_have_text(" word5")
+    expect(player.title).to_have_text("␣word5")
     expect(player["verdict"]).to_contain_text("Right")
     player.press("t")
     expect(player.title).to_have_text("?")
     player.press("r")
-    expect(player.title).to_have_text(" word6")
+    expect(player.title).to_have_text("␣word6")
     player.press("q")
-    expect(player.here.locator(".tp-token")).to_have_text(" word6")
+    expect(player.here.locator(".tp-token")).to_have_text("␣word6")
 
 
 def test_keys_that_are_not_its_own_are_left_alone(path, open_page):

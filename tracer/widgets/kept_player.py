@@ -52,10 +52,11 @@ def kept(replay: Replay) -> str:
         return f'<div class="tracer-kept"><p>{html.escape(told)}</p>{summary}</div>'
     content = html.escape(page(replay, most_bytes=KEPT_BYTES), quote=True)
     title = html.escape(explain.text("player.title"), quote=True)
+    # JupyterLab strips the content of a frame in a notebook that is not trusted, and computed sizes
+    # with it: what is left has no height, so that the words below stand alone and no empty box.
     frame = (
         f'<iframe title="{title}" sandbox="allow-scripts" loading="lazy" srcdoc="{content}" '
-        f'style="width:100%;height:{_PIXELS}px;border:1px solid #8888;border-radius:10px">'
-        "</iframe>"
+        f'height="0" frameborder="0" style="width:100%;height:calc({_PIXELS} * 1px)"></iframe>'
     )
     return f'<div class="tracer-kept">{frame}{summary}</div>'
 

@@ -76,6 +76,11 @@ export function visible(text) {
     .replace(/[\u007f-\u009f\u200b-\u200f\u2028-\u202e\u2060-\u2069\ufeff]/g, "·");
 }
 
+// A token's own blanks are part of it: " red" and "red" are two.
+export function tokenText(text) {
+  return visible(text).replaceAll(" ", "␣");
+}
+
 export function duration(milliseconds) {
   if (!Number.isFinite(milliseconds) || milliseconds < 0) return "–";
   const units = [[1e3, "s"], [1, "ms"], [1e-3, "µs"]];

@@ -64,13 +64,24 @@ export function stopAtTime(run, time) {
   return begun;
 }
 
-// Where another stage begins, in order: what a stage's breakpoint stops at and what one jumps to.
+// Where a stage begins: neither inside a stop of the same stage nor right behind one. The
+// recorder's own work comes between and ends nothing.
 export function stageEntries(run) {
   const found = [];
+  const before = new Int16Array(run.count + 1).fill(-1); // the stage of the latest child, by parent
   for (let at = 0; at < run.count; at += 1) {
-    if (run.stage[at] >= 0 && (at === 0 || run.stage[at - 1] !== run.stage[at])) found.push(at);
+    const stage = run.stage[at];
+    if (stage < 0 || run.isOwn(at)) continue;
+    const parent = run.parent[at];
+    if (before[parent + 1] !== stage && !isWithin(run, parent, stage)) found.push(at);
+    before[parent + 1] = stage;
   }
   return Int32Array.from(found);
+}
+
+function isWithin(run, at, stage) {
+  for (let one = at; one >= 0; one = run.parent[one]) if (run.stage[one] === stage) return true;
+  return false;
 }
 
 const MOST_SIBLINGS = 400; // columns of a picture

@@ -50,11 +50,11 @@ export function makeRun(header, buffer) {
   run.foldAt = new Map(run.folds.map((fold, number) => [fold.first, number]));
   run.byStart = sortedByStart(columns.start);
   run.roots = rootsOf(run);
-  run.entries = stageEntries(run);
   run.marksAt = marksByStop(header.marks);
   run.nameOf = (at) => header.names[columns.name[at]];
   const recorder = header.stages.indexOf("recorder");
   run.isOwn = (at) => columns.stage[at] === recorder;
+  run.entries = stageEntries(run);
   run.kindOf = (at) => header.kinds[columns.kind[at]];
   run.stageOf = (at) => header.stages[columns.stage[at]];
   run.tokenAt = (at) => {

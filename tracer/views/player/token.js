@@ -1,7 +1,7 @@
 // A token: the strip of prompt and answer up to it, its candidates before and after the processors,
 // what each processor did; and in teaching mode the question what comes next.
 
-import { button, div, element, grouped, percent, span, visible } from "./dom.js";
+import { button, div, element, grouped, percent, span, tokenText } from "./dom.js";
 
 const MOST_CHIPS = 600; // around the cursor; a prompt may have a hundred thousand
 const STEPS = [0.9, 0.6, 0.3, 0.1];
@@ -64,7 +64,7 @@ function bar(share, kind) {
 
 function candidate(one, words) {
   // Of a redacted trace neither text nor id is known.
-  const text = one.text !== null ? visible(one.text) : one.id === null ? "·" : `#${one.id}`;
+  const text = one.text !== null ? tokenText(one.text) : one.id === null ? "·" : `#${one.id}`;
   return div(
     `tp-candidate${one.chosen ? " tp-chosen" : ""}`,
     span("tp-rank", one.rank),
@@ -119,7 +119,7 @@ export function stopsView(stops, words) {
     element(
       "div",
       { class: "tp-stop-id" },
-      span("tp-token", typeof text === "string" ? visible(text) : `#${text}`),
+      span("tp-token", typeof text === "string" ? tokenText(text) : `#${text}`),
       span("tp-faint", words.ui("stop rank", { rank: number(rank) })),
       bar(probability, "tp-after"),
     ),
@@ -149,7 +149,7 @@ export function guessView(token, others, guess, act, words) {
     if (input.value !== "") act({ kind: "guess", text: input.value });
   });
   const choices = choicesOf(token, others).map((text) =>
-    button("tp-token", visible(text), () => act({ kind: "guess", text })),
+    button("tp-token", tokenText(text), () => act({ kind: "guess", text })),
   );
   const question = element("p", { text: words.ui("what comes next") });
   const told = guess && div(`tp-verdict tp-${guess.verdict}`, verdictText(token, guess, words));
@@ -157,9 +157,9 @@ export function guessView(token, others, guess, act, words) {
 }
 
 export function verdictText(token, guess, words) {
-  if (guess.verdict === "right") return words.ui("guessed right", { guess: visible(guess.text) });
+  if (guess.verdict === "right") return words.ui("guessed right", { guess: tokenText(guess.text) });
   const wanted = guess.text.trim();
   const known = token.candidates.find((one) => one.text?.trim() === wanted);
-  if (known === undefined) return words.ui("guessed unknown", { guess: visible(guess.text) });
-  return words.ui("guessed wrong", { guess: visible(guess.text), share: percent(known.probability) });
+  if (known === undefined) return words.ui("guessed unknown", { guess: tokenText(guess.text) });
+  return words.ui("guessed wrong", { guess: tokenText(guess.text), share: percent(known.probability) });
 }

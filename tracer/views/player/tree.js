@@ -1,6 +1,6 @@
 // The tree of calls and spans. Only the lines in sight are elements, however long the run.
 
-import { div, duration, element, icon, span, visible } from "./dom.js";
+import { div, duration, element, icon, span, tokenText, visible } from "./dom.js";
 import { hasInside, isFold, isOpen, lineOf, openedByCursor, visibleLines } from "./rows.js";
 import { isHidden } from "./state.js";
 import { stageColour } from "./theme.js";
@@ -26,7 +26,7 @@ function nameAround(run, at) {
 function nameParts(run, at, hides) {
   const name = run.nameOf(at);
   if (run.isToken(at)) {
-    return [hides ? span("tp-token tp-secret", "?") : span("tp-token", visible(name))];
+    return [hides ? span("tp-token tp-secret", "?") : span("tp-token", tokenText(name))];
   }
   const [head, tail] = splitName(name, nameAround(run, at));
   return [span("tp-name-head", head), span("tp-name-tail", visible(tail))];

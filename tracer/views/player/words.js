@@ -1,7 +1,7 @@
 // The player's own words, in English and Chinese. What a trace is about comes with the run.
 
 import { filled, speak } from "./run.js";
-import { visible } from "./dom.js";
+import { tokenText } from "./dom.js";
 import { isHidden } from "./state.js";
 
 const EN = {
@@ -115,7 +115,7 @@ export function makeWords(run, state) {
     run: speak(run, state.language),
     stopName: (at) => {
       if (!run.isToken(at)) return run.nameOf(at);
-      return isHidden(run, state, at) ? "?" : visible(run.nameOf(at));
+      return isHidden(run, state, at) ? "?" : tokenText(run.nameOf(at));
     },
   };
 }
