@@ -109,8 +109,19 @@ def test_the_kept_page_is_in_a_frame_that_reaches_nothing():
     assert len(text) < 1.2 * KEPT_BYTES
 
 
-def test_of_a_very_long_run_a_notebook_keeps_the_summary(monkeypatch):
-    monkeypatch.setattr(kept_player, "MOST_KEPT_STOPS", 10)
+def test_of_a_long_run_a_notebook_keeps_the_page_without_modules_and_tensors(monkeypatch):
+    replay = Replay(make_trace(coherent_rows()))
+    kinds = ("module", "tensor")
+    few = len(replay.stops) - sum(len(replay.stops.of_kind(kind)) for kind in kinds)
+    monkeypatch.setattr(kept_player, "MOST_KEPT_STOPS", few)
+    inner = html.unescape(re.search('srcdoc="([^"]*)"', kept(replay))[1])
+    held = json.loads(re.search('id="tracer-replay">(.*?)</script>', inner, re.DOTALL)[1])
+    assert held["header"]["count"] == few
+    assert held["header"]["notes"][0]["values"] == {"what": "modules, tensor_loads"}
+
+
+def test_of_a_run_beyond_bounds_a_notebook_keeps_the_summary(monkeypatch):
+    monkeypatch.setattr(kept_player, "MOST_KEPT_STOPS", 3)
     text = kept(Replay(make_trace(coherent_rows())))
     assert "<iframe" not in text
     assert "tracer.to_html" in text

@@ -116,8 +116,10 @@ class Details:
 
     def _inner_ms(self, stop: int) -> float:
         """Milliseconds in which something inside ran on the same thread, next to each other."""
-        children = self._children(stop)
         columns = self._columns
+        if columns["last"][stop] == stop:
+            return 0.0
+        children = self._children(stop)
         same = children[columns["thread"][children] == columns["thread"][stop]]
         return float(np.nansum(columns["duration"][same]))
 
@@ -137,7 +139,7 @@ class Details:
 
         The path that led to a child passes through the function on the line that called it.
         """
-        if not lines:
+        if not lines or self._columns["last"][stop] == stop:
             return []
         file = self.code.sources[key]["file"]
         found: dict[int, int] = {}

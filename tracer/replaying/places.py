@@ -5,6 +5,7 @@ Each is what one part of the player draws: plain numbers, with texts beside them
 
 from __future__ import annotations
 
+import functools
 import json
 from typing import Any, Final
 
@@ -111,6 +112,7 @@ class Places:
             "tokens_after": forward[0]["cache_tokens_after"] if forward else None,
         }
 
+    @functools.cache  # noqa: B019 - lives as long as the player that asks
     def has_cache(self, call: int, step: int) -> bool:
         """Whether the cache after a forward was recorded."""
         return len(self._rows.lookup("cache_layers", "call", "step").numbers(call, step)) > 0

@@ -6,6 +6,7 @@ A strip is shared by all stops of its sequence; a stop only says how far it had 
 from __future__ import annotations
 
 import bisect
+import functools
 import math
 from typing import Any, Final
 
@@ -37,12 +38,12 @@ class Sequences:
             self._strips[key] = self._make(*(int(part) for part in key.split(":")))
         return self._strips[key]
 
+    @functools.cache  # noqa: B019 - lives as long as the player that asks
     def place(self, call: int, step: int) -> dict[str, Any] | None:
         """Strip of the first row of a call before a forward; all of the prompt where step is -1."""
-        asked = self._rows.lookup("tokens", "event", "row").numbers(call)
-        if not len(asked) and not self._choices(call):
+        first = self._first_row(call)
+        if first is None:
             return None
-        first = min((row for _, row, _ in self._choices(call)), default=0)
         if self._crosses(call) and step > 0:
             return self._until(call, step - 1, first, 0)
         return self._at(f"{call}:{first}", call, first, step)
@@ -104,12 +105,21 @@ class Sequences:
             self._ways[call] = dict(sorted(by_place.items(), key=_by_time))
         return self._ways[call]
 
+    @functools.cache  # noqa: B019
     def _crosses(self, call: int) -> bool:
         """Whether sequences change their row, as beams do."""
         return any(
             one["parent_row"] is not None and one["parent_row"] != row
             for (_, row, _), one in self._choices(call).items()
         )
+
+    @functools.cache  # noqa: B019
+    def _first_row(self, call: int) -> int | None:
+        """The first row that a call chose a token in; None for a call without a sequence."""
+        asked = self._rows.lookup("tokens", "event", "row").numbers(call)
+        if not len(asked) and not self._choices(call):
+            return None
+        return min((row for _, row, _ in self._choices(call)), default=0)
 
     def _at(self, key: str, call: int, row: int, step: int, offset: int = 0) -> dict[str, Any]:
         if key not in self._made:
