@@ -1,8 +1,10 @@
 """What is told about a stop: numbers with their unit and provenance, code, sequence, place."""
 
+import gc
 import json
 import math
 import warnings
+import weakref
 from pathlib import Path
 
 import pytest
@@ -340,3 +342,13 @@ def test_every_detail_of_a_recorded_run_points_at_what_is_there(recorded):
         keys += [("strips", told.get(part, {}).get("strip")) for part in ("strip", "token")]
         for room, key in keys:
             assert key is None or recorded.shared(room, key) is not None
+
+
+def test_a_player_that_is_gone_keeps_no_trace():
+    replay = Replay(make_trace(coherent_rows()))
+    for stop in range(len(replay.stops)):
+        replay.detail(stop)
+    gone = weakref.ref(replay.trace)
+    del replay
+    gc.collect()
+    assert gone() is None

@@ -6,7 +6,6 @@ All of it was recorded as text; no file of this machine is opened, no code impor
 from __future__ import annotations
 
 import bisect
-import functools
 import json
 import re
 import sys
@@ -29,6 +28,7 @@ class Code:
         self._frames = dict(
             zip(stacks["stack"].to_pylist(), stacks["frames"].to_pylist(), strict=True)
         )
+        self._stacks: dict[str, list[dict[str, Any]]] = {}
         self._by_file: dict[str, list[tuple[int, str]]] = {}
         for key, source in self.sources.items():
             if source["first_line"] is not None:
@@ -41,9 +41,13 @@ class Code:
         """Keys of all call paths."""
         return list(self._frames)
 
-    @functools.cache  # noqa: B019 - lives as long as the player that asks
     def stack(self, key: str) -> list[dict[str, Any]]:
         """The frames of a call path from the outermost in; empty for a key that isn't there."""
+        if key not in self._stacks:
+            self._stacks[key] = self._read_stack(key)
+        return self._stacks[key]
+
+    def _read_stack(self, key: str) -> list[dict[str, Any]]:
         try:
             texts = json.loads(self._frames.get(key) or "[]")
         except ValueError:

@@ -171,7 +171,7 @@ class Details:
         """Resident memory at the last sample before it ended; samples are few."""
         if "start_ns" not in row:
             return []
-        samples = self._samples()
+        samples = self._samples
         if samples is None:
             return []
         times, resident = samples
@@ -181,7 +181,7 @@ class Details:
             return []
         return [["memory_then", bytes_label(resident[at]), "measured"]]
 
-    @functools.cache  # noqa: B019
+    @functools.cached_property
     def _samples(self) -> tuple[Any, Any] | None:
         found = self._rows.trace.read("memory", ["start_ns", "rss_bytes"]).sort_values("start_ns")
         if found.empty:

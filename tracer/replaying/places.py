@@ -5,7 +5,6 @@ Each is what one part of the player draws: plain numbers, with texts beside them
 
 from __future__ import annotations
 
-import functools
 import json
 from typing import Any, Final
 
@@ -27,6 +26,7 @@ class Places:
         self._rows = rows
         self._tensors: dict[tuple[str, str, str], int] | None = None
         self._files: dict[tuple[str, str], Row] | None = None
+        self._caches: dict[tuple[int, int], bool] = {}
 
     def tensor(self, row: Row) -> dict[str, Any] | None:
         """A tensor's bytes in its file; None where its header was not seen."""
@@ -112,10 +112,12 @@ class Places:
             "tokens_after": forward[0]["cache_tokens_after"] if forward else None,
         }
 
-    @functools.cache  # noqa: B019 - lives as long as the player that asks
     def has_cache(self, call: int, step: int) -> bool:
         """Whether the cache after a forward was recorded."""
-        return len(self._rows.lookup("cache_layers", "call", "step").numbers(call, step)) > 0
+        if (call, step) not in self._caches:
+            found = self._rows.lookup("cache_layers", "call", "step").numbers(call, step)
+            self._caches[call, step] = len(found) > 0
+        return self._caches[call, step]
 
 
 def _merge(grid: list[int | None], expected: int | None) -> int | None:

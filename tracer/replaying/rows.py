@@ -40,16 +40,24 @@ class Rows:
 
     def __init__(self, trace: Trace) -> None:
         self.trace = trace
+        # Kept by this object, so that they go with it: a cache on a method would outlive it.
+        self._tables: dict[str, pa.Table] = {}
+        self._lookups: dict[tuple[str, ...], Lookup] = {}
+        self._block = functools.lru_cache(64)(self._read_block)
+        self._window = functools.lru_cache(8)(self._read_window)
 
-    @functools.cache  # noqa: B019 - lives as long as the player that asks
     def table(self, name: str) -> pa.Table:
         """A whole table in stored order."""
-        return self.trace.arrow(name).combine_chunks()
+        if name not in self._tables:
+            self._tables[name] = self.trace.arrow(name).combine_chunks()
+        return self._tables[name]
 
-    @functools.cache  # noqa: B019
     def lookup(self, table: str, *keys: str) -> Lookup:
         """A table by some of its whole-number columns."""
-        return Lookup(self.table(table), keys)
+        asked = (table, *keys)
+        if asked not in self._lookups:
+            self._lookups[asked] = Lookup(self.table(table), keys)
+        return self._lookups[asked]
 
     def row(self, table: str, number: int, seq: int) -> Row:
         """The cells of a row that are not missing; an event is named by its seq too."""
@@ -59,19 +67,16 @@ class Rows:
             found = self._block(table, number // _BLOCK)[number % _BLOCK]
         return {name: value for name, value in found.items() if value is not None}
 
-    @functools.cache  # noqa: B019
     def _is_small(self, table: str) -> bool:
-        return self.trace.rows(table) <= _MOST_KEPT
+        return table in self._tables or self.trace.rows(table) <= _MOST_KEPT
 
-    @functools.lru_cache(maxsize=8)  # noqa: B019
-    def _window(self, table: str, window: int) -> dict[int, Row]:
+    def _read_window(self, table: str, window: int) -> dict[int, Row]:
         """Rows of a large table by seq: reading one costs as much as reading its neighbours."""
         first = window * _WINDOW
         where = [("seq", ">=", first), ("seq", "<", first + _WINDOW)]
         return {row["seq"]: row for row in self.trace.arrow(table, None, where).to_pylist()}
 
-    @functools.lru_cache(maxsize=64)  # noqa: B019
-    def _block(self, table: str, block: int) -> list[Row]:
+    def _read_block(self, table: str, block: int) -> list[Row]:
         found: list[Row] = self.table(table).slice(block * _BLOCK, _BLOCK).to_pylist()
         return found
 
@@ -106,7 +111,7 @@ def cells(row: Row) -> list[list[str]]:
 
 
 # 1, 1.0 and True are equal and shown differently.
-@functools.lru_cache(maxsize=1 << 16, typed=True)
+@functools.lru_cache(maxsize=1 << 12, typed=True)
 def cell_text(name: str, value: Any) -> str:
     """A cell as text with its unit, the same for the same value."""
     return cell(name, value, LONGEST_CELL)

@@ -27,6 +27,9 @@ class Sequences:
         self._strips: dict[str, dict[str, Any]] = {}
         self._ways: dict[int, dict[tuple[int, int, int], Row]] = {}
         self._made: dict[str, list[tuple[int, int]]] = {}
+        # Every stop inside a call asks anew.
+        self._crosses = functools.cache(self._find_crossing)
+        self._first_row = functools.cache(self._find_first_row)
 
     def strip(self, key: str) -> dict[str, Any]:
         """The chips of a sequence; the contract names the fields.
@@ -38,7 +41,6 @@ class Sequences:
             self._strips[key] = self._make(*(int(part) for part in key.split(":")))
         return self._strips[key]
 
-    @functools.cache  # noqa: B019 - lives as long as the player that asks
     def place(self, call: int, step: int) -> dict[str, Any] | None:
         """Strip of the first row of a call before a forward; all of the prompt where step is -1."""
         first = self._first_row(call)
@@ -105,16 +107,14 @@ class Sequences:
             self._ways[call] = dict(sorted(by_place.items(), key=_by_time))
         return self._ways[call]
 
-    @functools.cache  # noqa: B019
-    def _crosses(self, call: int) -> bool:
+    def _find_crossing(self, call: int) -> bool:
         """Whether sequences change their row, as beams do."""
         return any(
             one["parent_row"] is not None and one["parent_row"] != row
             for (_, row, _), one in self._choices(call).items()
         )
 
-    @functools.cache  # noqa: B019
-    def _first_row(self, call: int) -> int | None:
+    def _find_first_row(self, call: int) -> int | None:
         """The first row that a call chose a token in; None for a call without a sequence."""
         asked = self._rows.lookup("tokens", "event", "row").numbers(call)
         if not len(asked) and not self._choices(call):
