@@ -244,8 +244,9 @@ def test_a_page_begins_in_the_language_that_holds_and_has_both(replay, code):
     assert f'<html lang="{code}">' in text
     header = held(text)["header"]
     assert header["language"] == code
-    assert header["words"]["en"]["stages"]["prefill"]["title"] == "Prefill"
-    assert re.search("[\u4e00-\u9fff]", header["words"]["zh"]["stages"]["prefill"]["title"])
+    words = unpacked(header["words"])
+    assert words["en"]["stages"]["prefill"]["title"] == "Prefill"
+    assert re.search("[\u4e00-\u9fff]", words["zh"]["stages"]["prefill"]["title"])
 
 
 def test_without_scripts_the_summary_stands_there(replay):

@@ -93,7 +93,7 @@ id="tracer-replay">`:
 
     {header, columns, details: {block, blocks}, shared}
 
-`columns` and `shared` (room -> key -> value, as JSON text) and each of `blocks` (JSON text: a list
-of `block` details, null for one that was left out; the block itself is null where all were) are
-base64 of zlib-deflated bytes.
+`columns`, `header.words` (as JSON text), `shared` (room -> key -> value, as JSON text) and each of
+`blocks` (JSON text: a list of `block` details, null for one that was left out; the block itself is
+null where all were) are base64 of zlib-deflated bytes.
 """

@@ -1,7 +1,7 @@
 """Which details a page has room for: all of most runs, the most telling ones of a long one.
 
-Details are kept by how much they tell: calls, stages, forwards, tokens and pictures first, then
-what the first forward did, then tensors, then the modules of the other forwards in their order.
+Details are kept by how much they tell: calls, forwards, tokens and pictures first, then stages,
+then what the first forward did, then tensors, then modules of the other forwards in their order.
 """
 
 from __future__ import annotations
@@ -78,7 +78,8 @@ def _by_weight(replay: Replay) -> Iterator[Numbers]:
     columns = replay.stops.columns
     kind, step = columns["kind"], columns["step"]
     is_tensor, is_module = kind == KINDS.index("tensor"), kind == KINDS.index("module")
-    weight = np.select([is_module & (step > 0), is_tensor, is_module], [3, 2, 1], 0)
+    is_main = np.isin(kind, [KINDS.index(name) for name in ("call", "step", "token", "image")])
+    weight = np.select([is_module & (step > 0), is_tensor, is_module, ~is_main], [4, 3, 2, 1], 0)
     order = np.argsort(weight, kind="stable")
     for first in range(0, len(order), _PORTION):
         yield order[first : first + _PORTION]

@@ -107,7 +107,9 @@ def page_json(replay: Replay, most_bytes: int = MOST_BYTES) -> str:
 
 def page_data(replay: Replay, most_bytes: int = MOST_BYTES) -> dict[str, Any]:
     """What a page holds of a replay, as the contract of `tracer.replaying` says."""
-    header = {**replay.header, "marks": replay.marks}
+    # The words, of both languages and all columns, are most of a header.
+    words = packed_json(replay.header["words"])
+    header = {**replay.header, "marks": replay.marks, "words": words}
     columns = packed(replay.columns)
     fixed = len(script_safe(as_json(header)).encode("utf-8")) + len(columns)
     # Of a run so long that its columns alone take the room, the outermost is told all the same.

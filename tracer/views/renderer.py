@@ -13,6 +13,8 @@ import re
 from typing import Final, Literal
 
 _IMPORT: Final = re.compile(r'^import .* from "\./([a-z]+\.js)";\n', re.MULTILINE)
+# Comments and indents are for those who read the modules; every kept notebook would carry them.
+_IDLE: Final = re.compile(r"^ *//.*\n|^ +", re.MULTILINE)
 _EXPORT: Final = re.compile(r"^export (?!default)", re.MULTILINE)
 
 
@@ -24,7 +26,8 @@ def script(entry: Literal["widget", "page"]) -> str:
         entry: `widget` exports what anywidget asks for; `page` draws itself into `#player`, from
             the data that stand in the page.
     """
-    return "".join(_EXPORT.sub("", _IMPORT.sub("", _read(name))) for name in _order(f"{entry}.js"))
+    modules = (_EXPORT.sub("", _IMPORT.sub("", _read(name))) for name in _order(f"{entry}.js"))
+    return _IDLE.sub("", "".join(modules))
 
 
 @functools.cache

@@ -30,10 +30,12 @@ class Blocks {
 
 async function open() {
   const held = JSON.parse(document.getElementById("tracer-replay").textContent);
-  const [columns, rooms] = await Promise.all([unpacked(held.columns), unpackedJson(held.shared)]);
+  const { columns: packed, header, shared } = held;
+  const opened = [unpacked(packed), unpackedJson(header.words), unpackedJson(shared)];
+  const [columns, words, rooms] = await Promise.all(opened);
   const blocks = new Blocks(held.details);
   mount(document.getElementById("player"), {
-    header: held.header,
+    header: { ...header, words },
     columns,
     detail: (stop) => blocks.detail(stop),
     shared: async (room, key) => rooms[room]?.[key] ?? null,
