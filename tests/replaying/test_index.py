@@ -176,7 +176,17 @@ def test_no_loop_walks_over_rows():
     assert loops <= over_few, loops - over_few
 
 
-@pytest.mark.parametrize("path", EVERY_RECORDED, ids=lambda path: f"{path.parent.name}/{path.stem}")
+SOME = [
+    pytest.param(
+        path,
+        id=f"{path.parent.name}/{path.stem}",
+        marks=[] if number % 6 == 0 else pytest.mark.slow,
+    )
+    for number, path in enumerate(EVERY_RECORDED)
+]
+
+
+@pytest.mark.parametrize("path", SOME)
 def test_every_recorded_run_can_be_walked(path):
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")

@@ -15,10 +15,16 @@ from tracer.widgets.kept_player import KEPT_BYTES, KeptPlayer, kept
 from tracer.widgets.live_player import MARKING, LivePlayer
 
 
+@pytest.fixture(scope="module")
+def replay():
+    """A run opened once: its audit takes longer than all else."""
+    return Replay(make_trace(coherent_rows()))
+
+
 @pytest.fixture
-def live():
+def live(replay):
     """A player, and what it sent to the page."""
-    made = tracer.play(make_trace(coherent_rows()))
+    made = LivePlayer(replay)
     made.sent = []
     made.send = lambda content, buffers=None: made.sent.append(content)
     return made
@@ -34,7 +40,8 @@ def ask(live, message):
     return live.sent
 
 
-def test_it_opens_with_header_and_columns(live):
+def test_it_opens_with_header_and_columns():
+    live = tracer.play(make_trace(coherent_rows()))
     assert isinstance(live, LivePlayer)
     header = json.loads(live.header)
     assert header["count"] == len(live.replay.stops)
@@ -82,8 +89,8 @@ def test_a_message_that_is_no_question_gets_no_answer(live, message):
     assert ask(live, message) == []
 
 
-def test_half_a_character_in_a_trace_breaks_no_message(live):
-    live.replay.shared = lambda room, key: {"text": "half \udc80"}
+def test_half_a_character_in_a_trace_breaks_no_message(live, monkeypatch):
+    monkeypatch.setattr(live.replay, "shared", lambda room, key: {"text": "half \udc80"})
     (told,) = ask(live, {"kind": "shared", "room": "strips", "key": "0:0"})
     json.dumps(told, ensure_ascii=False).encode("utf-8")
 
@@ -98,8 +105,7 @@ def test_a_cell_shows_the_widget_and_keeps_a_page(live, monkeypatch):
     assert page["text/html"] == kept(live.replay)
 
 
-def test_the_kept_page_is_in_a_frame_that_reaches_nothing():
-    replay = Replay(make_trace(coherent_rows()))
+def test_the_kept_page_is_in_a_frame_that_reaches_nothing(replay):
     text = kept(replay)
     (frame,) = re.findall(r"<iframe[^>]*>", text)
     assert 'sandbox="allow-scripts"' in frame
@@ -109,8 +115,7 @@ def test_the_kept_page_is_in_a_frame_that_reaches_nothing():
     assert len(text) < 1.2 * KEPT_BYTES
 
 
-def test_of_a_long_run_a_notebook_keeps_the_page_without_modules_and_tensors(monkeypatch):
-    replay = Replay(make_trace(coherent_rows()))
+def test_of_a_long_run_a_notebook_keeps_the_page_without_modules_and_tensors(replay, monkeypatch):
     kinds = ("module", "tensor")
     few = len(replay.stops) - sum(len(replay.stops.of_kind(kind)) for kind in kinds)
     monkeypatch.setattr(kept_player, "MOST_KEPT_STOPS", few)
@@ -120,9 +125,9 @@ def test_of_a_long_run_a_notebook_keeps_the_page_without_modules_and_tensors(mon
     assert held["header"]["notes"][0]["values"] == {"what": "modules, tensor_loads"}
 
 
-def test_of_a_run_beyond_bounds_a_notebook_keeps_the_summary(monkeypatch):
+def test_of_a_run_beyond_bounds_a_notebook_keeps_the_summary(replay, monkeypatch):
     monkeypatch.setattr(kept_player, "MOST_KEPT_STOPS", 3)
-    text = kept(Replay(make_trace(coherent_rows())))
+    text = kept(replay)
     assert "<iframe" not in text
     assert "tracer.to_html" in text
     assert "Trace complete" in text
@@ -135,6 +140,6 @@ def test_without_widgets_it_shows_the_page(monkeypatch):
         "find_spec",
         lambda name: None if name == "anywidget" else found(name),
     )
-    played = tracer.play(make_trace(coherent_rows()))
+    played = tracer.play(make_trace({}))
     assert isinstance(played, KeptPlayer)
     assert played._repr_html_() == kept(played.replay)
