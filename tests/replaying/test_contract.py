@@ -7,7 +7,7 @@ import pytest
 from synthetic import coherent_rows, make_trace
 
 from tracer.replaying.buffers import as_json
-from tracer.replaying.index import KINDS
+from tracer.replaying.nodes import KINDS
 from tracer.replaying.replay import Replay
 
 

@@ -10,8 +10,9 @@ import pytest
 from synthetic import coherent_rows, event, left_behind, make_trace
 
 from tracer.errors import IncompleteTraceWarning
-from tracer.replaying import folds, index, tree
-from tracer.replaying.index import KINDS, TABLE_OF, stops_of
+from tracer.replaying import columns, folds, index, nodes, tree
+from tracer.replaying.index import stops_of
+from tracer.replaying.nodes import KINDS, TABLE_OF
 from tracer.replaying.replay import Replay
 from tracer.schema import EVENT_TABLES, STAGES
 from tracer.trace import open_trace
@@ -162,16 +163,16 @@ def test_no_loop_walks_over_rows():
     # What loops, loops over columns, tables, levels or distinct names: each is named here.
     loops = {
         name
-        for room in (tree, folds, index)
+        for room in (tree, folds, columns, nodes, index)
         for name, function in inspect.getmembers(room, inspect.isfunction)
         if function.__module__ == room.__name__ and loops_over_rows(function)
     }
     over_few = {
         *("walk", "_levels"),  # levels
         *("folds", "_distinct"),  # distinct names
-        *("stops_of", "_events", "_parents", "_give_times", "_inherited"),  # columns and levels
-        *("_place_in", "_place_of"),  # batches, distinct stages
-        "_threads_of",  # distinct pairs of rank and thread
+        *("stops_of", "events_of", "_parents", "_give_times", "_inherited"),  # columns and levels
+        *("place_in", "_place_of"),  # batches, distinct stages
+        "threads_of",  # distinct pairs of rank and thread
     }
     assert loops <= over_few, loops - over_few
 

@@ -7,7 +7,7 @@ import pytest
 from synthetic import coherent_rows, event, make_trace
 
 from tracer.replaying import marks
-from tracer.replaying.index import KINDS
+from tracer.replaying.nodes import KINDS
 from tracer.replaying.replay import Replay
 from tracer.trace import open_trace
 

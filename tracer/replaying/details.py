@@ -14,7 +14,8 @@ import numpy as np
 
 from tracer.replaying.code import Code
 from tracer.replaying.facts import Fact, facts_of, flow_of, handed_over
-from tracer.replaying.index import KINDS, TABLE_OF, Stops
+from tracer.replaying.index import Stops
+from tracer.replaying.nodes import KINDS, TABLE_OF
 from tracer.replaying.places import Places
 from tracer.replaying.rows import Row, Rows, cells, small_table
 from tracer.replaying.sequences import Sequences

@@ -15,7 +15,8 @@ import numpy as np
 
 from tracer.explain import LANGUAGES, finding, text
 from tracer.explain.languages import words
-from tracer.replaying.index import KINDS, Stops
+from tracer.replaying.index import Stops
+from tracer.replaying.nodes import KINDS
 
 if TYPE_CHECKING:
     from tracer.trace import Trace

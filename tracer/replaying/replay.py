@@ -8,8 +8,9 @@ from typing import Any, Final
 from tracer.explain import language
 from tracer.replaying.buffers import joined
 from tracer.replaying.details import Details
-from tracer.replaying.index import KINDS, TABLE_OF, stops_of
+from tracer.replaying.index import stops_of
 from tracer.replaying.marks import quick_marks, slow_marks
+from tracer.replaying.nodes import KINDS, TABLE_OF
 from tracer.replaying.words import provenance, words
 from tracer.schema import CALL_STATUS, STAGES
 from tracer.trace import Trace

@@ -8,7 +8,7 @@ from typing import Any
 from tracer import explain
 from tracer.explain import LANGUAGES
 from tracer.explain.languages import words as words_of
-from tracer.replaying.index import KINDS
+from tracer.replaying.nodes import KINDS
 from tracer.schema import STAGES, TABLES
 
 _PROVENANCES = ("measured", "derived", "estimated")

@@ -14,7 +14,7 @@ import numpy as np
 
 from tracer.replaying.buffers import as_json, packed, packed_json
 from tracer.replaying.details import ROOMS
-from tracer.replaying.index import KINDS
+from tracer.replaying.nodes import KINDS
 from tracer.replaying.replay import Replay
 from tracer.replaying.tree import Numbers
 
