@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 from synthetic import coherent_rows, event, left_behind, make_trace
 
+from tracer.errors import IncompleteTraceWarning
 from tracer.replaying import folds, index, tree
 from tracer.replaying.index import KINDS, TABLE_OF, stops_of
 from tracer.replaying.replay import Replay
@@ -116,6 +117,16 @@ def test_an_empty_trace_has_no_stops():
     replay = Replay(make_trace({}))
     assert replay.header["count"] == 0
     assert replay.marks == []
+
+
+def test_a_trace_that_lost_a_table_is_played_without_it(tmp_path):
+    make_trace(coherent_rows(), tmp_path / "run")
+    (tmp_path / "run" / "modules.parquet").unlink()
+    with pytest.warns(IncompleteTraceWarning):
+        replay = Replay(open_trace(tmp_path / "run"))
+    assert len(replay.stops.of_kind("module")) == 0
+    for stop in range(len(replay.stops)):
+        replay.detail(stop)
 
 
 def test_ranks_are_threads_apart():
