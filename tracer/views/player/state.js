@@ -156,7 +156,6 @@ const CHANGES = {
     const to = outside < state.at ? outside : seen(run, state, behind, outside);
     return to < state.at ? moved(state, to) : walked(run, state, to);
   },
-  into: (run, state) => moved(state, hasInside(run, state, state.at) ? state.at + 1 : state.at),
   parent: (run, state) => toward(state, run.parent[state.at], "top"),
   continue: (run, state) => goneOn(state, hitAfter(state.breakpoints, state.at)),
   "continue back": (run, state) => goneOn(state, hitBefore(state.breakpoints, state.at)),
@@ -201,8 +200,6 @@ const CHANGES = {
   zoom: (run, state, { factor, middle }) => zoomed(state, factor, middle),
   "zoom to": (run, state, { zoom }) => ({ ...state, zoom }),
 };
-
-export const ACTIONS = Object.keys(CHANGES);
 
 export function reduce(run, state, action) {
   return CHANGES[action.kind](run, state, action);
