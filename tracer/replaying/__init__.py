@@ -4,7 +4,7 @@ Reads a `Trace` and gives plain data for the player's page script; knows no widg
 model. `Replay` is the door: `header` and `columns` open a player, `detail(stop)` and
 `shared(room, key)` tell about the stop that it stands on.
 
-The contract with the script (`widgets/player.js`), in the widget and in the static page alike.
+The contract with the script (`views/player/`), in the widget and in the static page alike.
 
 `header` is JSON:
 

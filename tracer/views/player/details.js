@@ -12,6 +12,7 @@ export class Details {
     this.rooms = new Map();
     this.asked = new Set();
     this.wish = null;
+    this.failed = null; // asked again once one comes back to it
   }
 
   detail(stop) {
@@ -39,12 +40,14 @@ export class Details {
   }
 
   async send(stop) {
+    if (this.failed !== null && this.failed !== stop) this.kept.delete(this.failed);
     this.asked.add(stop);
     let detail;
     try {
       detail = await this.source.detail(stop);
     } catch (error) {
       detail = { stop, failed: String(error?.message ?? error) };
+      this.failed = stop;
     }
     this.asked.delete(stop);
     this.kept.set(stop, detail);

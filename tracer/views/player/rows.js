@@ -68,8 +68,13 @@ export function lineOf(visible, at) {
   return visible.lines.indexOf(at);
 }
 
-export function hasInside(run, line) {
-  return isFold(line) || run.last[line] > line;
+// Whether a line has something to open; the recorder's own work is nothing while it isn't shown.
+export function hasInside(run, state, line) {
+  if (isFold(line)) return true;
+  for (let at = line + 1; at <= run.last[line]; at = run.last[at] + 1) {
+    if (state.own || !run.isOwn(at)) return true;
+  }
+  return false;
 }
 
 // The fold whose members include this stop; -1 where it stands alone.

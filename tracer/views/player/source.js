@@ -76,9 +76,11 @@ export function sourceView(source, { current = lineOfDef(source), reached: pairs
   const lines = paintedLines(source.lines.join("\n")).map((pieces, place) =>
     sourceLine(pieces, source.first_line + place, current, reached, act, words),
   );
-  const code = element("div", { class: "tp-code", tabindex: "0", "aria-label": source.function }, ...lines);
   const place = span("tp-faint", `${source.file}:${current}`);
   const head = div("tp-code-head", element("b", { text: source.function }), place);
+  const isThere = source.lines.some((line) => line.trim() !== "");
+  if (!isThere) return { node: div("", head, div("tp-faint", words.run.phrase("no_sources"))), show: () => {} };
+  const code = element("div", { class: "tp-code", tabindex: "0", "aria-label": source.function }, ...lines);
   return { node: element("div", {}, head, code, leads(reached, act, words)), show: () => centre(code) };
 }
 

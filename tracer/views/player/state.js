@@ -86,8 +86,9 @@ function toggled(run, state, line) {
 }
 
 // The line that a key on the cursor means: its own inside, else the fold or the stop around it.
-function lineMeant(run, at) {
-  if (hasInside(run, at)) return at;
+function lineMeant(run, state) {
+  const { at } = state;
+  if (hasInside(run, state, at)) return at;
   const fold = foldAround(run, at);
   return fold >= 0 ? foldLine(fold) : Math.max(run.parent[at], 0);
 }
@@ -155,7 +156,6 @@ const CHANGES = {
     const to = outside < state.at ? outside : seen(run, state, behind, outside);
     return to < state.at ? moved(state, to) : walked(run, state, to);
   },
-  into: (run, state) => moved(state, hasInside(run, state.at) ? state.at + 1 : state.at),
   parent: (run, state) => toward(state, run.parent[state.at], "top"),
   continue: (run, state) => goneOn(state, hitAfter(state.breakpoints, state.at)),
   "continue back": (run, state) => goneOn(state, hitBefore(state.breakpoints, state.at)),
@@ -170,7 +170,7 @@ const CHANGES = {
   jump: (run, state, { to }) => moved(state, Math.min(Math.max(to, 0), run.count - 1)),
   // While the cursor is dragged: the way is no history, only where the drag began.
   scrub: (run, state, { to }) => ({ ...state, at: to, notice: null }),
-  fold: (run, state, { line }) => toggled(run, state, line ?? lineMeant(run, state.at)),
+  fold: (run, state, { line }) => toggled(run, state, line ?? lineMeant(run, state)),
   "fold around": (run, state) => {
     for (let one = state.at; one >= 0; one = run.parent[one]) {
       if (foldAround(run, one) >= 0) return toggled(run, state, foldLine(foldAround(run, one)));
@@ -200,8 +200,6 @@ const CHANGES = {
   zoom: (run, state, { factor, middle }) => zoomed(state, factor, middle),
   "zoom to": (run, state, { zoom }) => ({ ...state, zoom }),
 };
-
-export const ACTIONS = Object.keys(CHANGES);
 
 export function reduce(run, state, action) {
   return CHANGES[action.kind](run, state, action);

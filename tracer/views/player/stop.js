@@ -9,6 +9,8 @@ import { inkOn, stageColour } from "./theme.js";
 import { cacheView, imageView, siblingsView, tensorView } from "./things.js";
 import { candidatesView, effectsView, guessView, stopsView, stripView, verdictText } from "./token.js";
 
+const BLINK = 120; // milliseconds
+const PATIENCE = 1500;
 const SIGNS = { measured: "●", derived: "◐", estimated: "○" };
 
 function flowOf({ inputs = [], outputs = [] }) {
@@ -98,11 +100,20 @@ export class StopView {
   // What stood here is of another stop: away with it, unless the answer comes within a blink.
   waitFor(at) {
     clearTimeout(this.timer);
+    this.timer = setTimeout(() => this.empty(at), BLINK);
+  }
+
+  empty(at) {
+    if (!this.waitsFor(at)) return;
+    this.main.replaceChildren();
+    this.side.replaceChildren();
     this.timer = setTimeout(() => {
-      if (this.state.at !== at || !this.body.classList.contains("tp-waiting")) return;
-      this.main.replaceChildren();
-      this.side.replaceChildren();
-    }, 120);
+      if (this.waitsFor(at)) this.main.replaceChildren(div("tp-card", this.words.ui("waiting")));
+    }, PATIENCE);
+  }
+
+  waitsFor(at) {
+    return this.state.at === at && this.body.classList.contains("tp-waiting");
   }
 
   cards(detail) {

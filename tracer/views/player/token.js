@@ -119,7 +119,7 @@ export function stopsView(stops, words) {
     element(
       "div",
       { class: "tp-stop-id" },
-      span("tp-token", typeof text === "string" ? tokenText(text) : `#${text}`),
+      span("tp-token", /^id \d+$/.test(text) ? text : tokenText(String(text))),
       span("tp-faint", words.ui("stop rank", { rank: number(rank) })),
       bar(probability, "tp-after"),
     ),

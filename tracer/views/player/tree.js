@@ -142,7 +142,7 @@ export class Tree {
       },
       ...inner,
     );
-    if (hasInside(this.run, line)) node.setAttribute("aria-expanded", String(this.shows(line)));
+    if (hasInside(this.run, this.state, line)) node.setAttribute("aria-expanded", String(this.shows(line)));
     return node;
   }
 
@@ -153,7 +153,7 @@ export class Tree {
   }
 
   chevron(line) {
-    if (!hasInside(this.run, line)) return element("span", { class: "tp-chevron" });
+    if (!hasInside(this.run, this.state, line)) return element("span", { class: "tp-chevron" });
     return element("span", { class: `tp-chevron${this.shows(line) ? " tp-shown" : ""}` }, icon("right"));
   }
 
