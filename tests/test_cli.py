@@ -46,6 +46,47 @@ def test_show_prints_summary_and_every_verdict_of_the_audit(folder, capsys):
     assert shown.count("expected: ") == list(verdicts.verdict).count("broken")
 
 
+def test_play_writes_a_page_and_opens_it(folder, tmp_path, capsys, monkeypatch):
+    opened = []
+    monkeypatch.setattr("webbrowser.open", lambda address: opened.append(address) or True)
+    page = tmp_path / "pages" / "run.html"
+    assert cli.main(["play", str(folder), "--out", str(page)]) == 0
+    assert capsys.readouterr().out.strip() == str(page)
+    assert opened == [page.resolve().as_uri()]
+    assert 'id="tracer-replay"' in page.read_text("utf-8")
+
+
+def test_play_without_a_place_writes_to_a_temporary_one(folder, tmp_path, capsys, monkeypatch):
+    monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
+    monkeypatch.setattr("webbrowser.open", lambda address: False)
+    assert cli.main(["play", str(folder)]) == 0
+    page, hint = capsys.readouterr().out.splitlines()
+    assert Path(page).is_relative_to(tmp_path)
+    assert "no browser" in hint
+    assert cli.main(["play", str(folder), "--no-browser"]) == 0
+    assert "no browser" not in capsys.readouterr().out
+
+
+def test_play_and_pages_load_no_torch(folder, tmp_path):
+    page = str(tmp_path / "run.html")
+    code = (
+        "import sys; from tracer import cli; "
+        f"cli.main(['play', {str(folder)!r}, '--no-browser', '--out', {page!r}])"
+        "; assert not {'torch', 'transformers'} & set(sys.modules)"
+    )
+    subprocess.run([sys.executable, "-c", code], check=True, env=ENVIRONMENT)
+
+
+def test_export_writes_a_page_where_html_is_asked_for(folder, tmp_path, capsys):
+    page = tmp_path / "run.html"
+    assert cli.main(["export", str(folder), str(page), "--html"]) == 0
+    assert capsys.readouterr().out.strip() == str(page)
+    assert page.is_file()
+    (tmp_path / "mine.html").write_text("mine")
+    assert cli.main(["export", str(folder), str(tmp_path / "mine.html"), "--html"]) == 2
+    assert "no page of the lab" in capsys.readouterr().err
+
+
 def test_show_prints_the_first_rows_by_start_and_says_how_many_there_are(folder, capsys):
     table = tracer.open_trace(folder)["modules"]
     assert (

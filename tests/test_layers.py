@@ -34,6 +34,7 @@ FLOORS = [
     ),
     ("analysis", ["analysis*"]),
     ("diagnosis", ["diagnosis*"]),
+    ("replaying", ["replaying*"]),
     ("views", ["views*"]),
     ("widgets", ["widgets*"]),
     ("demo", ["demo*"]),
@@ -43,7 +44,7 @@ FLOORS = [
 REPLAY = ["schema", "errors", "manifest", "ranks", "folder", "storage", "recovery", "journal"]
 REPLAY += ["batches", "conditions", "archive", "merging", "frames", "trace", "summary", "scrubbing"]
 REPLAY += ["formats*", "problems", "survey", "machine"]
-REPLAY += ["audit*", "export*", "analysis*", "views*", "explain*"]
+REPLAY += ["audit*", "export*", "analysis*", "replaying*", "views*", "explain*"]
 # The way in to the doctor may inspect a folder, which may build a model; rules on a live one may
 # compare it with its files. All others ask no torch.
 REPLAY += ["diagnosis.[!el]*", "diagnosis.loading"]

@@ -28,7 +28,9 @@ if TYPE_CHECKING:
     from tracer.session import record, start
     from tracer.trace import Trace, open_trace, read_csv
     from tracer.verify import audit_model
+    from tracer.views.html import to_html
     from tracer.widgets.explorer import explore
+    from tracer.widgets.player import play
 
 __version__ = "0.1.0"
 
@@ -52,9 +54,11 @@ __all__ = [
     "inspect",
     "language",
     "open_trace",
+    "play",
     "read_csv",
     "record",
     "start",
+    "to_html",
 ]
 
 _ROOMS: Final = {
@@ -77,7 +81,9 @@ _ROOMS: Final = {
     "tracer.session": ("record", "start"),
     "tracer.trace": ("Trace", "open_trace", "read_csv"),
     "tracer.verify": ("audit_model",),
+    "tracer.views.html": ("to_html",),
     "tracer.widgets.explorer": ("explore",),
+    "tracer.widgets.player": ("play",),
 }
 _ROOM_OF: Final = {name: room for room, names in _ROOMS.items() for name in names}
 

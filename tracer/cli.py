@@ -15,7 +15,9 @@ import re
 import runpy
 import shutil
 import sys
+import tempfile
 import traceback
+import webbrowser
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from types import TracebackType
@@ -128,12 +130,18 @@ def _parser() -> argparse.ArgumentParser:
     show.add_argument("--columns", type=_names, metavar="A,B", help=_word("show_columns"))
     show.add_argument("--limit", type=_count, default=20, metavar="N", help=_word("show_limit"))
 
+    play = add("play", _play)
+    play.add_argument("trace", metavar="TRACE", help=_word("trace"))
+    play.add_argument("--out", type=Path, metavar="FILE", help=_word("play_out"))
+    play.add_argument("--no-browser", action="store_true", help=_word("play_no_browser"))
+
     export = add("export", _export)
     export.add_argument("trace", metavar="TRACE", help=_word("trace"))
-    export.add_argument("folder", type=Path, metavar="FOLDER")
+    export.add_argument("folder", type=Path, metavar="FOLDER", help=_word("export_folder"))
     form = export.add_mutually_exclusive_group()
     form.add_argument("--excel", action="store_true", help=_word("export_excel"))
     form.add_argument("--parquet", action="store_true", help=_word("export_parquet"))
+    form.add_argument("--html", action="store_true", help=_word("export_html"))
 
     record = add("record", _record)
     record.add_argument("--out", type=Path, metavar="DIR", help=_word("record_out"))
@@ -245,7 +253,9 @@ def _say_audit(verdicts: pandas.DataFrame) -> None:
 
 def _export(options: argparse.Namespace) -> None:
     trace = tracer.open_trace(options.trace)
-    if options.parquet:
+    if options.html:
+        _say(str(tracer.to_html(trace, options.folder)))
+    elif options.parquet:
         _say(str(trace.to_parquet(options.folder)))
     else:
         _say(str(trace.to_csv(options.folder, excel=options.excel)))
@@ -261,6 +271,17 @@ def _doctor(options: argparse.Namespace) -> int:
     if findings:
         return 1
     return 2 if any(one.needs == "rule_failed" for one in findings.undecided) else 0
+
+
+def _play(options: argparse.Namespace) -> None:
+    """Write the page that plays a trace, and have the browser show it."""
+    trace = tracer.open_trace(options.trace)
+    # The browser reads the page after we have ended, so nothing of it is cleared away.
+    place = options.out or Path(tempfile.mkdtemp(prefix="tracer-play-")) / "run.html"
+    page = tracer.to_html(trace, place)
+    _say(str(page))
+    if not options.no_browser and not webbrowser.open(page.resolve().as_uri()):
+        _say("no browser could be opened: open that file in one")
 
 
 def _record(options: argparse.Namespace) -> None:

@@ -400,6 +400,13 @@ def test_a_trace_comes_back_out_of_its_zip(explorer):
     assert again.equals(explorer.state.runs[0].answer.trace)
 
 
+def test_a_page_that_plays_the_answer_comes_out_too(explorer):
+    path = export.export([explorer.state.runs[0]], "html", explorer._folder)
+    with zipfile.ZipFile(path) as archive:
+        (name,) = archive.namelist()
+        assert 'id="tracer-replay"' in archive.read(name).decode()
+
+
 def test_a_session_has_a_folder_an_answer(explorer, branched):
     path = export.export(explorer.state.runs, "csv", explorer._folder)
     with zipfile.ZipFile(path) as archive:

@@ -1,4 +1,4 @@
-"""Answers as files: CSV or traces, in a zip for the browser that also stays on disk."""
+"""Answers as files: CSV, traces or pages, in a zip for the browser that also stays on disk."""
 
 from __future__ import annotations
 
@@ -10,12 +10,13 @@ from typing import TYPE_CHECKING, Final, Literal
 
 from tracer.errors import StorageError, TracerError
 from tracer.explain import text
+from tracer.views.html import to_html
 
 if TYPE_CHECKING:
     from tracer.widgets.runs import Run
 
-Kind = Literal["csv", "trace"]
-KINDS: Final = ("csv", "trace")
+Kind = Literal["csv", "trace", "html"]
+KINDS: Final = ("csv", "trace", "html")
 FOLDER: Final = Path("runs") / "explorer"
 
 
@@ -24,7 +25,8 @@ def export(runs: Sequence[Run], kind: Kind, folder: Path = FOLDER) -> Path:
 
     Args:
         runs: The answers.
-        kind: `csv` (one file a table), or `trace` (what `open_trace` reads).
+        kind: `csv` (one file a table), `trace` (what `open_trace` reads) or `html` (a page that
+            plays the answer in a browser).
         folder: Made where it isn't there.
 
     Raises:
@@ -54,13 +56,15 @@ def _write(run: Run, kind: Kind, place: Path) -> None:
         return
     if kind == "csv":
         trace.to_csv(place)
+    elif kind == "html":
+        to_html(trace, place / "run.html")
     else:
         trace.save(place)
 
 
 def _pack(top: Path, target: Path, kind: Kind) -> None:
     # CSV becomes a tenth. Parquet is packed already, and is read where it lies in the zip.
-    method = zipfile.ZIP_DEFLATED if kind == "csv" else zipfile.ZIP_STORED
+    method = zipfile.ZIP_STORED if kind == "trace" else zipfile.ZIP_DEFLATED
     with zipfile.ZipFile(target, "x", method) as archive:
         for file in sorted(top.rglob("*")):
             if file.is_file():

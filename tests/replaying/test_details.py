@@ -1,0 +1,354 @@
+"""What is told about a stop: numbers with their unit and provenance, code, sequence, place."""
+
+import gc
+import json
+import math
+import warnings
+import weakref
+from pathlib import Path
+
+import pytest
+from synthetic import GENERATED, PROMPT, coherent_rows, event, make_trace
+
+from tracer.replaying.buffers import as_json
+from tracer.replaying.code import origin_of
+from tracer.replaying.details import ROOMS
+from tracer.replaying.replay import Replay
+from tracer.trace import open_trace
+
+RECORDED = Path(__file__).resolve().parents[2] / "notebooks" / "traces"
+
+
+@pytest.fixture(scope="module")
+def replay():
+    return Replay(make_trace(coherent_rows()))
+
+
+@pytest.fixture(scope="module")
+def recorded():
+    """A load and an answer as the library ran them."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        return Replay(open_trace(RECORDED / "09_export" / "answer.zip"))
+
+
+def first(replay, kind, name=None):
+    """The details of the first stop of a kind, or of a name among them."""
+    for stop in replay.stops.of_kind(kind):
+        told = replay.detail(int(stop))
+        if name is None or told["title"] == name:
+            return told
+    raise AssertionError(f"no {kind} called {name}")
+
+
+def facts(told):
+    return {key: (text, provenance) for key, text, provenance in told["facts"]}
+
+
+def test_a_number_has_its_unit_and_how_it_came_to_be(replay):
+    told = facts(first(replay, "tensor", "embed.weight"))
+    assert told["size_bytes"] == ("160 B", "measured")
+    assert told["duration_ns"] == ("4.00 ms", "measured")
+    assert told["share_of_call"] == ("4.0 %", "derived")
+
+
+def test_memory_is_that_of_the_last_sample_before_the_end(replay):
+    (sample,) = coherent_rows()["memory"]
+    assert sample["rss_bytes"] == 900_000_000
+    assert "memory_then" not in facts(first(replay, "tensor", "embed.weight"))
+    assert facts(first(replay, "call", "from_pretrained"))["memory_then"] == ("900 MB", "measured")
+
+
+def test_a_call_says_how_much_of_its_time_was_its_own(replay):
+    told = first(replay, "call", "from_pretrained")
+    inner = [replay.detail(int(stop)) for stop in replay.stops.of_kind("span")]
+    whole = [one for one in inner if dict(one["row"]["cells"])["parent"] == "0"]
+    assert len(whole) == 8
+    # 100 ms, of which the eight stages take 10 + 10 + 5 + 20 + 40 + 5 + 2 + 8.
+    assert "own_ns" not in facts(told) or facts(told)["own_ns"][0] == "0 ns"
+
+
+def test_the_row_holds_every_cell_that_is_not_missing(replay):
+    rows = coherent_rows()["tensor_loads"]
+    told = first(replay, "tensor", "embed.weight")
+    assert told["row"]["table"] == "tensor_loads"
+    shown = dict(told["row"]["cells"])
+    assert set(shown) == {name for name, value in rows[0].items() if value is not None}
+    assert shown["shape"] == "10 × 4"
+
+
+def test_a_tensor_lies_in_its_shard_where_the_header_says(replay):
+    header = coherent_rows()["checkpoint_tensors"][0]
+    (file,) = (one for one in coherent_rows()["files"] if one["path"] == header["file"])
+    place = first(replay, "tensor", header["key"])["tensor"]
+    assert place["offset"] == header["offset_bytes"]
+    assert place["size"] == header["size_bytes"]
+    assert place["file_size"] == file["size_bytes"]
+    assert place["header"] == file["header_bytes"] + 8
+    assert place["label"][1] == "160 B"
+
+
+def test_a_tensor_without_a_header_has_no_place():
+    rows = coherent_rows()
+    rows["checkpoint_tensors"] = []
+    assert "tensor" not in first(Replay(make_trace(rows)), "tensor")
+
+
+def test_a_picture_has_its_sizes_its_grid_and_its_tokens(replay):
+    image = first(replay, "image")["image"]
+    row = coherent_rows()["images"][0]
+    assert image["grid"] == [row["grid_t"], row["grid_h"], row["grid_w"]] == [1, 4, 4]
+    assert image["merge"] == 2
+    assert image["tokens"] == [4, 4, 4]
+
+
+def test_a_module_says_what_went_in_and_came_out(recorded):
+    told = first(recorded, "module", "lm_head")
+    ((_, went_in),) = told["inputs"]
+    ((_, came_out),) = told["outputs"]
+    assert went_in.startswith("1 × ")
+    assert came_out.endswith("640 bfloat16") or "bfloat16" in came_out
+
+
+def test_a_forward_knows_the_cache_after_it(replay):
+    step = first(replay, "step")
+    cache = replay.shared("caches", step["cache"])
+    assert cache["tokens_after"] == PROMPT
+    assert [one["layer"] for one in cache["layers"]] == [0, 1]
+    assert {one["tokens"] for one in cache["layers"]} == {PROMPT}
+    assert cache["total"].endswith("B")
+
+
+def test_a_token_stands_in_its_strip_where_it_came(replay):
+    upto = []
+    for stop in replay.stops.of_kind("token"):
+        told = replay.detail(int(stop))
+        strip = replay.shared("strips", told["token"]["strip"])
+        at = told["token"]["upto"]
+        assert strip["chips"][at][0] == told["title"]
+        assert strip["chips"][at][2] == "generated"
+        upto.append(at)
+    # Four placeholders of the picture are one chip.
+    assert strip["prompt"] == PROMPT - 3
+    assert [chip[4] for chip in strip["chips"] if chip[1] == "image"] == [4]
+    assert upto == list(range(PROMPT - 3, PROMPT - 3 + len(GENERATED)))
+
+
+def test_a_token_has_candidates_that_leave_a_rest(replay):
+    token = first(replay, "token")["token"]
+    (chosen,) = (one for one in token["candidates"] if one["chosen"])
+    assert chosen["probability"] == pytest.approx(math.exp(-0.5), rel=1e-3)
+    listed = sum(one["probability"] for one in token["candidates"])
+    assert token["rest"][1] == pytest.approx(1 - listed, abs=1e-5)
+
+
+def test_a_token_knows_what_each_processor_did(recorded):
+    rows = recorded.trace["effects"]
+    token = first(recorded, "token")["token"]
+    assert [one[0] for one in token["effects"]] == rows[rows["step"] == 0]["class_name"].tolist()
+    assert token["effects"][0][3] == pytest.approx(rows["entropy_before"][0], rel=1e-4)
+
+
+def test_a_chosen_token_outside_of_the_candidates_is_listed_all_the_same():
+    rows = coherent_rows()
+    rows["candidates"] = [one for one in rows["candidates"] if one["token_id"] != GENERATED[0]]
+    token = first(Replay(make_trace(rows)), "token")["token"]
+    (chosen,) = (one for one in token["candidates"] if one["chosen"])
+    assert chosen["rank"] is None
+    assert chosen["probability"] == pytest.approx(math.exp(-0.5), rel=1e-3)
+
+
+def beams():
+    """Two beams of one prompt; the second token of beam 0 continues what beam 1 had."""
+    call = event(0, -1, 0, "setup", "generate", 0, 10) | {"kind": "generate", "beams": 2}
+    steps = [
+        event(1 + step, 0, 0, "decode", f"decode {step}", step, 1)
+        | {"step": step, "kind": "decode"}
+        for step in range(2)
+    ]
+    place = {"event": 0, "call": 0, "rank": 0, "offset": 0, "accepted": True}
+    texts = [[" cat", " dog"], [" barks", " sleeps"]]
+    parents = [[0, 1], [1, 0]]
+    choices = [
+        place
+        | {"step": step, "row": row, "token_id": 10 * step + row, "text": texts[step][row]}
+        | {"parent_row": parents[step][row]}
+        for step in range(2)
+        for row in range(2)
+    ]
+    prompt = {"event": 0, "call": 0, "rank": 0, "row": 0, "index": 0, "position": 0}
+    prompt |= {"text": "The", "kind": "text", "origin": "user", "token_id": 1}
+    return Replay(
+        make_trace({"calls": [call], "steps": steps, "choices": choices, "tokens": [prompt]})
+    )
+
+
+def test_a_beam_is_followed_back_through_the_rows_that_it_had():
+    replay = beams()
+    ways = {}
+    for stop in replay.stops.of_kind("token"):
+        told = replay.detail(int(stop))
+        strip = replay.shared("strips", told["token"]["strip"])
+        chips = [chip[0] for chip in strip["chips"][: told["token"]["upto"] + 1]]
+        ways[told["title"]] = "".join(chips)
+    assert ways[" barks"] == "The dog barks"
+    assert ways[" sleeps"] == "The cat sleeps"
+
+
+SOURCE = "library/generation.py:100"
+LINES = ["def generate(self):", "    self.check()", "    for _ in range(2):", "        self.step()"]
+
+
+def with_code(*paths):
+    """A call whose children were reached over these paths."""
+    call = event(0, -1, 0, "setup", "generate", 0, 10) | {"kind": "generate", "source": SOURCE}
+    spans = [
+        event(1 + at, 0, 0, "setup", f"child {at}", at, 1) | {"stack": f"k{at}"}
+        for at in range(len(paths))
+    ]
+    stacks = [{"stack": f"k{at}", "frames": list(path)} for at, path in enumerate(paths)]
+    source = {"source": SOURCE, "function": "generate", "first_line": 100}
+    rows = {"calls": [call | {"stack": "k0"}], "spans": spans, "stacks": stacks}
+    return Replay(make_trace(rows | {"sources": [source | {"text": "\n".join(LINES)}]}))
+
+
+def test_the_source_shows_which_lines_led_inside():
+    user, helper = "run.py:3 <module>", "library/checks.py:7 check"
+    replay = with_code(
+        [user, "library/generation.py:101 generate", helper],
+        [user, "library/generation.py:103 generate"],
+        [user, "library/generation.py:103 generate", helper],
+        [user, "library/generation.py:400 another"],
+    )
+    told = replay.detail(0)
+    assert told["source"] == {"key": SOURCE, "line": 100, "reached": [[101, 1], [103, 2]]}
+    source = replay.shared("sources", SOURCE)
+    assert source == {
+        "file": "library/generation.py",
+        "function": "generate",
+        "first_line": 100,
+        "lines": LINES,
+    }
+
+
+def test_a_forward_shows_the_lines_that_led_into_its_model():
+    # The only child of a forward is the call of the same function as a module.
+    path = ["library/generation.py:101 forward"]
+    step = event(0, -1, -1, "decode", "decode 1", 0, 10) | {"step": 1, "source": SOURCE}
+    module = event(1, 0, -1, "decode", "", 1, 8) | {"class_name": "Model", "source": SOURCE}
+    inner = event(2, 1, -1, "decode", "embed", 2, 1) | {"class_name": "Embedding", "stack": "k0"}
+    source = {"source": SOURCE, "function": "forward", "first_line": 100}
+    rows = {
+        "steps": [step | {"kind": "decode"}],
+        "modules": [module, inner],
+        "stacks": [{"stack": "k0", "frames": path}],
+        "sources": [source | {"text": "\n".join(LINES)}],
+    }
+    replay = Replay(make_trace(rows))
+    assert replay.detail(0)["source"]["reached"] == [[101, 2]]
+    assert replay.detail(1)["source"]["reached"] == [[101, 2]]
+
+
+def test_a_frame_finds_the_recorded_function_that_its_line_is_in():
+    replay = with_code(["library/generation.py:102 generate", "library/generation.py:99 before"])
+    inner, before = replay.shared("stacks", "k0")
+    assert (inner["source"], before["source"]) == (SOURCE, None)
+
+
+def test_the_call_path_shows_decorators_and_whose_code_each_frame_is(recorded):
+    told = first(recorded, "module", "lm_head")
+    frames = recorded.shared("stacks", told["stack"])
+    functions = [frame["function"] for frame in frames]
+    assert any("_call_impl" in name for name in functions)
+    assert any("decorate_context" in name for name in functions)
+    assert {"torch", "transformers"} <= {frame["origin"] for frame in frames}
+
+
+@pytest.mark.parametrize(
+    ("file", "origin"),
+    [
+        ("transformers/models/llama/modeling_llama.py", "transformers"),
+        ("accelerate/hooks.py", "accelerate"),
+        ("torch/nn/modules/module.py", "torch"),
+        ("concurrent/futures/thread.py", "python"),
+        ("<frozen runpy>", "python"),
+        ("qwen_vl_utils/vision_process.py", "other"),
+        ("serve.py", "user"),
+        ("tracer/demo/story.py", "tracer"),
+    ],
+)
+def test_a_frame_belongs_to_its_package(file, origin):
+    assert origin_of(file) == origin
+
+
+def test_a_trace_without_sources_tells_the_rest():
+    rows = coherent_rows()
+    del rows["sources"], rows["stacks"]
+    replay = Replay(make_trace(rows))
+    told = first(replay, "call")
+    assert "source" not in told
+    assert replay.shared("stacks", told["stack"]) is None
+
+
+def test_of_a_redacted_trace_kinds_and_counts_remain():
+    trace = make_trace(coherent_rows()).scrub()
+    replay = Replay(trace)
+    told = [replay.detail(stop) for stop in range(len(replay.stops))]
+    strip = replay.shared("strips", first(replay, "token")["token"]["strip"])
+    assert strip["redacted"]
+    assert [chip[4] for chip in strip["chips"] if chip[1] == "image"] == [4]
+    assert "word" not in as_json([told, replay.header["names"]])
+
+
+@pytest.mark.parametrize("frames", ["no json", "3", '{"a": 1}', "[1, null]", '["no line"]'])
+def test_a_strangers_stack_breaks_nothing(frames):
+    rows = coherent_rows()
+    rows["stacks"][0]["frames"] = frames
+    replay = Replay(make_trace(rows))
+    for stop in range(len(replay.stops)):
+        json.loads(as_json(replay.detail(stop)))
+    replay.shared("stacks", "k1")
+
+
+@pytest.mark.parametrize("summary", ["no json", "[1]", '{"size_bytes": {"a": 1}, "x_ns": "soon"}'])
+def test_a_strangers_summary_breaks_nothing(summary):
+    rows = coherent_rows()
+    for span in rows["spans"]:
+        span["summary"] = summary
+    replay = Replay(make_trace(rows))
+    for stop in replay.stops.of_kind("span"):
+        json.loads(as_json(replay.detail(int(stop))))
+
+
+@pytest.mark.parametrize("key", ["", "1", "1:2:3", "a:b", "-5:0", "99:0", "1:0:0:0", "9" * 30])
+@pytest.mark.parametrize("room", [*ROOMS, "attic"])
+def test_a_key_that_is_none_gives_nothing_or_what_is_empty(replay, room, key):
+    found = replay.shared(room, key)
+    assert found is None or found["chips"] == [] or found["prompt"] >= 0
+
+
+def test_a_stop_that_is_none_is_refused(replay):
+    for stop in (-1, len(replay.stops)):
+        with pytest.raises(IndexError):
+            replay.detail(stop)
+
+
+def test_every_detail_of_a_recorded_run_points_at_what_is_there(recorded):
+    for stop in range(len(recorded.stops)):
+        told = recorded.detail(stop)
+        assert json.loads(as_json(told)) == told
+        keys = [("sources", told.get("source", {}).get("key")), ("stacks", told.get("stack"))]
+        keys += [("caches", told.get("cache"))]
+        keys += [("strips", told.get(part, {}).get("strip")) for part in ("strip", "token")]
+        for room, key in keys:
+            assert key is None or recorded.shared(room, key) is not None
+
+
+def test_a_player_that_is_gone_keeps_no_trace():
+    replay = Replay(make_trace(coherent_rows()))
+    for stop in range(len(replay.stops)):
+        replay.detail(stop)
+    gone = weakref.ref(replay.trace)
+    del replay
+    gc.collect()
+    assert gone() is None

@@ -1,0 +1,203 @@
+"""Stops that are worth going to: moments of the run, faults, broken checks, the doctor's findings.
+
+What a mark says is there in every language; what was recorded stays as it is.
+"""
+
+from __future__ import annotations
+
+import importlib
+import importlib.util
+import json
+from collections.abc import Callable, Iterable
+from typing import TYPE_CHECKING, Any, Final
+
+import numpy as np
+
+from tracer.explain import LANGUAGES, finding, text
+from tracer.explain.languages import words
+from tracer.replaying.index import Stops
+from tracer.replaying.nodes import KINDS
+
+if TYPE_CHECKING:
+    from tracer.trace import Trace
+
+Mark = dict[str, Any]
+_MOST_PLACES: Final = 50
+"""Stops that are marked for one finding or check; its rows say how many there are."""
+
+
+def quick_marks(trace: Trace, stops: Stops) -> list[Mark]:
+    """Moments of the run and faults: found in a few columns."""
+    found = [*_loads(trace, stops), *_first_tokens(stops), *_windows(trace, stops)]
+    return sorted([*found, *_errors(stops), *_faults(trace, stops)], key=lambda mark: mark["stop"])
+
+
+def slow_marks(trace: Trace, stops: Stops) -> list[Mark]:
+    """Checks of the audit that are broken, and findings of the doctor: they read the trace."""
+    return [*_broken(trace, stops), *_findings(trace, stops)]
+
+
+def _loads(trace: Trace, stops: Stops) -> list[Mark]:
+    """The last stop inside each load of a model."""
+    where = [("kind", "==", "from_pretrained"), ("stage", "==", "resolve")]
+    rows = trace.arrow("calls", ["seq", "parent", "model"], where).to_pylist()
+    inner = {row["parent"] for row in rows}
+    seqs = [row["seq"] for row in rows if row["model"] is not None or row["seq"] not in inner]
+    return [
+        _moment("load_end", int(stops.columns["last"][stop]))
+        for stop in stops.of_seqs(seqs)
+        if stop >= 0
+    ]
+
+
+def _first_tokens(stops: Stops) -> list[Mark]:
+    tokens = stops.of_kind("token")
+    _, first = np.unique(stops.columns["call"][tokens], return_index=True)
+    return [_moment("first_token", int(stop)) for stop in tokens[np.sort(first)]]
+
+
+def _windows(trace: Trace, stops: Stops) -> list[Mark]:
+    """The first forward of each call after which a layer has seen more than it can hold."""
+    names = ["call", "step", "tokens_seen", "capacity_tokens"]
+    rows = trace.read("cache_layers", names)
+    over = rows[(rows["tokens_seen"] > rows["capacity_tokens"]).fillna(False)]
+    first = over.groupby("call")["step"].min()
+    return [
+        _moment("window", stop)
+        for call, step in first.items()
+        if (stop := _forward(stops, int(call), int(step))) >= 0
+    ]
+
+
+def _forward(stops: Stops, call: int, step: int) -> int:
+    columns = stops.columns
+    (place,) = stops.of_seqs([call])
+    is_it = (columns["kind"] == KINDS.index("step")) & (columns["step"] == step)
+    found = np.flatnonzero(is_it & (columns["call"] == place))
+    return int(found[0]) if len(found) and place >= 0 else -1
+
+
+def _errors(stops: Stops) -> list[Mark]:
+    """The innermost stop of each chain that an exception left, and what never ended."""
+    status = stops.columns["status"]
+    failed = np.flatnonzero(status != 0)
+    inner = set(stops.columns["parent"][failed].tolist())
+    names = ("", "error", "interrupted")
+    return [_moment(names[status[stop]], int(stop)) for stop in failed if int(stop) not in inner]
+
+
+def _moment(key: str, stop: int) -> Mark:
+    return _mark("moments", key, stop, lambda code: text(f"player_moments.{key}", code))
+
+
+def _faults(trace: Trace, stops: Stops) -> list[Mark]:
+    places = stops.of_kind("fault")
+    rows = trace.arrow("faults", ["target", "reason"]).to_pylist()
+    found = ((int(stop), rows[stops.columns["row"][stop]]) for stop in places)
+    return [
+        _mark("faults", row["target"] or "", stop, _always(row["target"]), _always(row["reason"]))
+        for stop, row in found
+    ]
+
+
+def _broken(trace: Trace, stops: Stops) -> list[Mark]:
+    audit = trace.audit()
+    found = []
+    for row in audit[audit["verdict"] == "broken"].itertuples():
+        places = [_named(stops, one) for one in json.loads(row.evidence or "[]")[:_MOST_PLACES]]
+        told = _always(f"{row.expected} ≠ {row.found}")
+        found += _at_each(places, "audit", str(row.check), _always(row.check), told)
+    return found
+
+
+def _named(stops: Stops, evidence: Any) -> int:
+    """The stop of a seq, or the first one of a name (`model-1: lm_head.weight`); -1 for none."""
+    if isinstance(evidence, int):
+        return int(stops.of_seqs([evidence])[0])
+    name = str(evidence).rpartition(": ")[2]
+    if name not in stops.names:
+        return -1
+    found = np.flatnonzero(stops.columns["name"] == stops.names.index(name))
+    return int(found[0]) if len(found) else -1
+
+
+def _findings(trace: Trace, stops: Stops) -> list[Mark]:
+    """What the doctor finds, at every stop that shows it.
+
+    By name: the doctor also looks at live models, of which nothing is loaded here.
+    """
+    if importlib.util.find_spec("tracer.diagnosis") is None:
+        return []
+    doctor = importlib.import_module("tracer.diagnosis.examine").doctor
+    shown = importlib.import_module("tracer.diagnosis.finding").shown_value
+    found = []
+    for one in doctor(trace):
+        values = {name: shown(name, value) for name, value in one.values.items()}
+        places = [_shown_at(stops, row) for row in one.evidence[:_MOST_PLACES]]
+        title, told = _finding_title(one.rule, values), _finding_text(one.rule, values)
+        found += _at_each(places, "findings", one.rule, title, told)
+    return found
+
+
+def _finding_title(rule: str, values: dict[str, Any]) -> Callable[[str], str]:
+    return lambda code: finding(rule, code, **values).title
+
+
+def _finding_text(rule: str, values: dict[str, Any]) -> Callable[[str], str]:
+    """What is so and what to do, each in its sentence."""
+
+    def told(code: str) -> str:
+        found = finding(rule, code, **values)
+        return str(words("phrases", code)["between_sentences"].join([found.text, found.fix]))
+
+    return told
+
+
+def _shown_at(stops: Stops, row: Any) -> int:
+    """The stop of a row that shows a finding: its event, else the forward or call that it names."""
+    key = {**row.cells, **row.key}
+    if isinstance(key.get("seq"), int):
+        (stop,) = stops.of_seqs([key["seq"]])
+        if stop >= 0:
+            return int(stop)
+    call = key.get("call", key.get("event"))
+    if not isinstance(call, int):
+        return -1
+    if isinstance(key.get("step"), int):
+        forward = _forward(stops, call, key["step"])
+        if forward >= 0:
+            return forward
+    return int(stops.of_seqs([call])[0])
+
+
+def _at_each(
+    places: Iterable[int],
+    group: str,
+    key: str,
+    title: Callable[[str], str],
+    told: Callable[[str], str],
+) -> list[Mark]:
+    """A mark at each distinct stop; one at the beginning where no stop shows it."""
+    known = sorted({int(place) for place in places if place >= 0}) or [0]
+    return [_mark(group, key, stop, title, told) for stop in known]
+
+
+def _mark(
+    group: str,
+    key: str,
+    stop: int,
+    title: Callable[[str], str],
+    told: Callable[[str], str] = lambda code: "",
+) -> Mark:
+    return {
+        "group": group,
+        "key": key,
+        "stop": stop,
+        "title": {code: title(code) for code in LANGUAGES},
+        "text": {code: told(code) for code in LANGUAGES},
+    }
+
+
+def _always(recorded: Any) -> Callable[[str], str]:
+    """What was recorded is the same in every language."""
+    return lambda code: str(recorded or "")

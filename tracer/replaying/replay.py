@@ -1,0 +1,107 @@
+"""A trace opened for a player: its header and columns, and what is known at each stop."""
+
+from __future__ import annotations
+
+import functools
+from typing import Any, Final
+
+from tracer.explain import language
+from tracer.replaying.buffers import joined
+from tracer.replaying.details import Details
+from tracer.replaying.index import stops_of
+from tracer.replaying.marks import quick_marks, slow_marks
+from tracer.replaying.nodes import KINDS, TABLE_OF
+from tracer.replaying.words import provenance, words
+from tracer.schema import CALL_STATUS, STAGES
+from tracer.trace import Trace
+from tracer.views.labels import MISSING, bytes_label, count_label, duration_label
+
+VERSION: Final = 1
+
+
+class Replay:
+    """What a player needs of a trace.
+
+    Args:
+        trace: Any trace, whole or cut short, of a load, an answer or both.
+
+    Attributes:
+        stops: The stops, as arrays.
+        header: JSON data that opens a player; its marks are those that are quickly found.
+        columns: The typed columns, in one buffer.
+    """
+
+    def __init__(self, trace: Trace) -> None:
+        # Of a table that was lost nothing is shown; the header says that the trace is not whole.
+        trace = Trace(trace.store.remains())
+        self.trace = trace
+        self.stops = stops_of(trace)
+        places, self.columns = joined(self.stops.columns)
+        tables = [TABLE_OF[kind] for kind in KINDS]
+        self.header: dict[str, Any] = {
+            "version": VERSION,
+            "count": len(self.stops),
+            "columns": places,
+            "kinds": list(KINDS),
+            "tables": tables,
+            "stages": list(STAGES),
+            "statuses": list(CALL_STATUS),
+            "names": self.stops.names,
+            "threads": self.stops.threads,
+            "title": _title(trace),
+            "facts": _facts(trace),
+            "ended": str(trace.manifest.get("state", "unknown")),
+            "marks": quick_marks(trace, self.stops),
+            "notes": [],
+            "provenance": provenance(trace.tables),
+            "language": language(),
+            "words": words(trace.tables),
+        }
+        self._details = Details(trace, self.stops)
+
+    @functools.cached_property
+    def marks(self) -> list[dict[str, Any]]:
+        """All marks, those of the audit and the doctor too, which read the whole trace."""
+        found = [*self.header["marks"], *slow_marks(self.trace, self.stops)]
+        return sorted(found, key=lambda mark: mark["stop"])
+
+    def detail(self, stop: int) -> dict[str, Any]:
+        """What is known at a stop.
+
+        Raises:
+            IndexError: There is no such stop.
+        """
+        return self._details.detail(stop)
+
+    def shared(self, room: str, key: str) -> Any:
+        """What several stops share: a source, a call path, a strip, a cache; None if unknown."""
+        return self._details.shared(room, key)
+
+
+def _title(trace: Trace) -> str:
+    names = trace.arrow("models", ["class_name", "asked"]).to_pylist()
+    shown = [row["class_name"] or row["asked"] for row in names]
+    return ", ".join(dict.fromkeys(name for name in shown if name))
+
+
+def _facts(trace: Trace) -> list[list[str]]:
+    """A few numbers about the whole run."""
+    models = trace.arrow("models", ["parameters", "size_bytes", "dtype"]).to_pylist()
+    told = []
+    for row in models[:1]:
+        told += [
+            ["parameters", count_label(row["parameters"])],
+            ["size_bytes", bytes_label(row["size_bytes"])],
+            ["dtype", row["dtype"] or MISSING],
+        ]
+    tokens = trace.rows("choices")
+    if tokens:
+        told.append(["generated_tokens", count_label(tokens)])
+    versions = trace.manifest.get("versions", {})
+    if isinstance(versions, dict) and versions.get("transformers"):
+        told.append(["transformers", str(versions["transformers"])])
+    ends = trace.arrow("calls", ["start_ns", "duration_ns"]).to_pylist()
+    last = max((row["start_ns"] + (row["duration_ns"] or 0) for row in ends), default=None)
+    if last is not None:
+        told.append(["run_ns", duration_label(last)])
+    return told

@@ -1,0 +1,240 @@
+"""Tokens in their sequence: the strip of prompt and answer, candidates, and processors' effects.
+
+A strip is shared by all stops of its sequence; a stop only says how far it had come.
+"""
+
+from __future__ import annotations
+
+import bisect
+import functools
+import math
+from typing import Any, Final
+
+from tracer.replaying.rows import Row, Rows
+
+_MOST_CANDIDATES: Final = 20
+_RUNS: Final = ("image", "video", "pad")
+"""Kinds of which neighbours are one chip: a picture has thousands of placeholders."""
+
+Chip = list[Any]
+
+
+class Sequences:
+    """The sequences of one trace, by call and row of the batch."""
+
+    def __init__(self, rows: Rows) -> None:
+        self._rows = rows
+        self._strips: dict[str, dict[str, Any]] = {}
+        self._ways: dict[int, dict[tuple[int, int, int], Row]] = {}
+        self._made: dict[str, list[tuple[int, int]]] = {}
+        # Every stop inside a call asks anew.
+        self._crosses = functools.cache(self._find_crossing)
+        self._first_row = functools.cache(self._find_first_row)
+
+    def strip(self, key: str) -> dict[str, Any]:
+        """The chips of a sequence; the contract names the fields.
+
+        Raises:
+            KeyError: The key is not one that `token` or `place` gave.
+        """
+        if key not in self._strips:
+            self._strips[key] = self._make(*(int(part) for part in key.split(":")))
+        return self._strips[key]
+
+    def place(self, call: int, step: int) -> dict[str, Any] | None:
+        """Strip of the first row of a call before a forward; all of the prompt where step is -1."""
+        first = self._first_row(call)
+        if first is None:
+            return None
+        if self._crosses(call) and step > 0:
+            return self._until(call, step - 1, first, 0)
+        return self._at(f"{call}:{first}", call, first, step)
+
+    def token(self, call: int, step: int, row: int, offset: int) -> dict[str, Any]:
+        """A chosen token with what else might have come, and why it did not."""
+        choice = self._choices(call).get((step, row, offset), {})
+        at = self._until(call, step, row, offset) if self._crosses(call) else None
+        at = at or self._at(f"{call}:{row}", call, row, step, offset)
+        told: dict[str, Any] = {**at, **self._candidates(choice, call, step, row, offset)}
+        key = (call, step, row, offset)
+        effects = sorted(self._rows.lookup("effects", *_KEY).rows(*key), key=_by_index)
+        told["effects"] = [
+            [
+                one["class_name"],
+                one["removed_tokens"],
+                *(_real(one[name]) for name in ("chosen_delta", "entropy_before", "entropy_after")),
+            ]
+            for one in effects
+        ]
+        names = self._names(call)
+        told["stops"] = [
+            [
+                names.get(one["token_id"]) or _id_text(one["token_id"]),
+                one["token_rank"],
+                _real(one["probability"]),
+            ]
+            for one in self._rows.lookup("stops", *_KEY).rows(*key)
+        ]
+        return told
+
+    def _candidates(
+        self, choice: Row, call: int, step: int, row: int, offset: int
+    ) -> dict[str, Any]:
+        found = self._rows.lookup("candidates", *_KEY).rows(call, step, row, offset)
+        found.sort(key=lambda one: one["token_rank"] if one["token_rank"] is not None else 1 << 40)
+        chosen = choice.get("token_id")
+        bars = [
+            {
+                "rank": one["token_rank"],
+                "text": one["text"],
+                "id": one["token_id"],
+                "raw": _real(one["raw_probability"]),
+                "probability": _real(one["probability"]),
+                "chosen": chosen is not None and one["token_id"] == chosen,
+            }
+            for one in found[:_MOST_CANDIDATES]
+        ]
+        if choice and not any(bar["chosen"] for bar in bars) and chosen is not None:
+            bars.append(_unlisted(choice))
+        rest = [_rest(bars, name) for name in ("raw", "probability")]
+        return {"candidates": bars, "rest": rest}
+
+    def _choices(self, call: int) -> dict[tuple[int, int, int], Row]:
+        """The choices of a call by step, row and offset, in the order in which they were made."""
+        if call not in self._ways:
+            found = self._rows.lookup("choices", "call", "step", "row", "offset").rows(call)
+            by_place = {(one["step"], one["row"], one["offset"] or 0): one for one in found}
+            self._ways[call] = dict(sorted(by_place.items(), key=_by_time))
+        return self._ways[call]
+
+    def _find_crossing(self, call: int) -> bool:
+        """Whether sequences change their row, as beams do."""
+        return any(
+            one["parent_row"] is not None and one["parent_row"] != row
+            for (_, row, _), one in self._choices(call).items()
+        )
+
+    def _find_first_row(self, call: int) -> int | None:
+        """The first row that a call chose a token in; None for a call without a sequence."""
+        asked = self._rows.lookup("tokens", "event", "row").numbers(call)
+        if not len(asked) and not self._choices(call):
+            return None
+        return min((row for _, row, _ in self._choices(call)), default=0)
+
+    def _at(self, key: str, call: int, row: int, step: int, offset: int = 0) -> dict[str, Any]:
+        if key not in self._made:
+            way = self._straight(call, row)
+            self._made[key] = [(one[0], one[2]) for one in way]
+        before = bisect.bisect_left(self._made[key], (step, offset))
+        return {"strip": key, "upto": self.strip(key)["prompt"] + before}
+
+    def _straight(self, call: int, row: int) -> list[tuple[int, int, int]]:
+        """The tokens of a row that stayed, where rows do not cross."""
+        choices = self._choices(call)
+        return [at for at, one in choices.items() if at[1] == row and one["accepted"] is not False]
+
+    def _until(self, call: int, step: int, row: int, offset: int) -> dict[str, Any]:
+        """The strip of one beam's own way up to a token."""
+        key = f"{call}:{row}:{step}:{offset}"
+        chips = self.strip(key)["chips"]
+        return {"strip": key, "upto": max(len(chips) - 1, 0)}
+
+    def _make(self, call: int, row: int, step: int = -1, offset: int = 0) -> dict[str, Any]:
+        choices = self._choices(call)
+        if step < 0:
+            way, start = self._straight(call, row), row
+        else:
+            way, start = _backwards(choices, (step, row, offset))
+        prompt = self._prompt(call, start)
+        special = self._special_ids(call)
+        answer = [_chosen(choices[at], special) for at in way]
+        chips = [*prompt, *answer]
+        redacted = bool(chips) and all(chip[0] is None for chip in chips)
+        return {"chips": chips, "prompt": len(prompt), "redacted": redacted}
+
+    def _prompt(self, call: int, row: int) -> list[Chip]:
+        lookup = self._rows.lookup("tokens", "event", "row")
+        rows = lookup.rows(call, self._prompt_row(call, row))
+        chips: list[Chip] = []
+        for one in sorted(rows, key=_by_index):
+            kind, text = one["kind"] or "text", one["text"]
+            if kind == "cut" or one["origin"] == "generated":
+                continue  # what was chosen comes from choices, with its probability
+            if kind in _RUNS and chips and chips[-1][:2] == [text, kind]:
+                chips[-1][4] += 1
+            else:
+                chips.append([text, kind, one["origin"], None, 1])
+        return chips
+
+    def _prompt_row(self, call: int, row: int) -> int:
+        """The prompt of a row: with beams or several sequences many rows share one."""
+        prompts = self._rows.lookup("tokens", "event", "row").rows(call)
+        asked = 1 + max((one["row"] for one in prompts), default=0)
+        rows = 1 + max((at[1] for at in self._choices(call)), default=0)
+        return row * asked // rows if rows > asked else row
+
+    def _special_ids(self, call: int) -> set[int]:
+        tokens = self._rows.lookup("tokens", "event", "row").rows(call)
+        return {one["token_id"] for one in tokens if one["kind"] == "special" and one["token_id"]}
+
+    def _names(self, call: int) -> dict[int, str]:
+        """Texts of ids as the prompt of a call shows them."""
+        tokens = self._rows.lookup("tokens", "event", "row").rows(call)
+        return {one["token_id"]: one["vocab"] for one in tokens if one["vocab"]}
+
+
+_KEY: Final = ("call", "step", "row", "offset")
+
+
+def _id_text(token: int | None) -> str:
+    return "·" if token is None else f"id {token}"
+
+
+def _chosen(choice: Row, special: set[int]) -> Chip:
+    kind = "special" if choice["token_id"] in special else "text"
+    return [choice["text"], kind, "generated", _real(choice["probability"]), 1]
+
+
+def _by_time(item: tuple[tuple[int, int, int], Row]) -> tuple[int, int, int]:
+    step, row, offset = item[0]
+    return step, offset, row
+
+
+def _by_index(row: Row) -> int:
+    return row["index"] if row["index"] is not None else -1
+
+
+def _backwards(
+    choices: dict[tuple[int, int, int], Row], at: tuple[int, int, int]
+) -> tuple[list[tuple[int, int, int]], int]:
+    """The tokens that led to one, along the rows that each continued; and the first one's row."""
+    way = []
+    step, row, offset = at
+    while (step, row, offset) in choices:
+        way.append((step, row, offset))
+        parent = choices[step, row, offset]["parent_row"]
+        step, row, offset = step - 1, row if parent is None else parent, 0
+    return way[::-1], row
+
+
+def _unlisted(choice: Row) -> dict[str, Any]:
+    """The chosen token where it is among no recorded candidates."""
+    raw, log = choice["raw_logprob"], choice["logprob"]
+    return {
+        "rank": None,
+        "text": choice["text"],
+        "id": choice["token_id"],
+        "raw": None if raw is None else _real(math.exp(min(raw, 0.0))),
+        "probability": None if log is None else _real(math.exp(min(log, 0.0))),
+        "chosen": True,
+    }
+
+
+def _rest(bars: list[dict[str, Any]], name: str) -> float | None:
+    known = [bar[name] for bar in bars if bar[name] is not None]
+    return _real(max(1 - sum(known), 0.0)) if known else None
+
+
+def _real(value: float | None) -> float | None:
+    """A number that JSON can hold, of as many digits as anyone reads."""
+    return None if value is None or not math.isfinite(value) else float(f"{value:.6g}")

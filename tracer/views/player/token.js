@@ -1,0 +1,165 @@
+// A token: the strip of prompt and answer up to it, its candidates before and after the processors,
+// what each processor did; and in teaching mode the question what comes next.
+
+import { button, div, element, grouped, percent, span, tokenText } from "./dom.js";
+
+const MOST_CHIPS = 600; // around the cursor; a prompt may have a hundred thousand
+const STEPS = [0.9, 0.6, 0.3, 0.1];
+
+function doubt(probability) {
+  if (probability === null || probability === undefined) return "none";
+  const found = STEPS.findIndex((least) => probability >= least);
+  return String(found < 0 ? STEPS.length : found);
+}
+
+function chipText(text, many) {
+  const known = text === "" ? "∅" : text?.replaceAll("\n", "↵\n").replaceAll("\t", "⇥");
+  const shown = known ?? "▒";
+  return many > 1 ? `${shown} × ${grouped(many)}` : shown;
+}
+
+function chip([text, kind, origin, probability, many], place, prompt) {
+  const isPrompt = place < prompt;
+  const looks = isPrompt ? `tp-prompt tp-by-${origin}` : `tp-doubt-${doubt(probability)}`;
+  const node = span(`tp-chip tp-of-${kind} ${looks}`, chipText(text, many));
+  node.dataset.place = String(place);
+  node.title = [origin ?? kind, isPrompt ? "" : percent(probability)].filter(Boolean).join(" · ");
+  return node;
+}
+
+// The chips around the place `upto`; what comes behind it is faint, or a secret while one guesses.
+export function stripView(strip, upto, { isToken, hides, words, pick }) {
+  const from = Math.max(0, upto - MOST_CHIPS / 2);
+  const until = Math.min(strip.chips.length, from + MOST_CHIPS);
+  const aria = { tabindex: "0", role: "group", "aria-label": words.ui("strip") };
+  const node = element("div", { class: "tp-strip", ...aria });
+  if (from > 0) node.append(span("tp-faint", `… ${grouped(from)} `));
+  for (let place = from; place < until; place += 1) {
+    if (hides && place >= Math.max(upto, strip.prompt)) break;
+    const made = chip(strip.chips[place], place, strip.prompt);
+    if (place === upto && isToken) made.classList.add("tp-picked");
+    else if (place >= upto && place >= strip.prompt) made.classList.add("tp-later");
+    node.append(made);
+  }
+  if (hides) node.append(span("tp-chip tp-secret tp-picked", "?"));
+  else if (until < strip.chips.length) node.append(span("tp-faint", ` … ${grouped(strip.chips.length - until)}`));
+  node.addEventListener("click", (event) => {
+    const place = Number(event.target.closest(".tp-chip")?.dataset.place ?? -1);
+    if (place >= strip.prompt) pick(place - strip.prompt);
+  });
+  const show = () => reveal(node, node.querySelector(".tp-picked") ?? node.querySelector(".tp-later"));
+  return { node, show };
+}
+
+function reveal(row, chipNode) {
+  if (chipNode === null) row.scrollTop = row.scrollHeight;
+  else row.scrollTop = chipNode.offsetTop - row.clientHeight / 2;
+}
+
+function bar(share, kind) {
+  const style = { width: `${100 * Math.min(1, share ?? 0)}%` };
+  const fill = element("div", { class: `tp-fill ${kind}`, style });
+  return div("tp-share", div("tp-track", fill), span("", percent(share)));
+}
+
+function candidate(one, words) {
+  // Of a redacted trace neither text nor id is known.
+  const text = one.text !== null ? tokenText(one.text) : one.id === null ? "·" : `#${one.id}`;
+  return div(
+    `tp-candidate${one.chosen ? " tp-chosen" : ""}`,
+    span("tp-rank", one.rank),
+    element("span", { class: "tp-token", text, title: one.id === null ? null : `id ${one.id}` }),
+    div("", bar(one.raw, "tp-raw"), bar(one.probability, "tp-after")),
+    one.chosen && span("tp-sr", words.ui("chosen")),
+  );
+}
+
+export function candidatesView(token, words) {
+  const legend = element(
+    "div",
+    { class: "tp-legend" },
+    element("span", { class: "tp-key tp-raw" }), words.ui("raw"),
+    element("span", { class: "tp-key tp-after" }), words.ui("after"),
+  );
+  const rows = token.candidates.map((one) => candidate(one, words));
+  if (token.rest !== undefined && token.rest !== null) {
+    const [raw, probability] = token.rest;
+    rows.push(
+      div("tp-candidate tp-rest", element("span"), element("span", { text: words.ui("rest") }),
+        element("div", {}, bar(raw, "tp-raw"), bar(probability, "tp-after"))),
+    );
+  }
+  return div("tp-candidates", legend, ...rows);
+}
+
+function number(value) {
+  if (value === null || value === undefined) return "–";
+  if (Number.isInteger(value)) return value.toLocaleString("en");
+  return Math.abs(value) < 0.0005 ? "0.000" : String(Number(value.toPrecision(3)));
+}
+
+export function effectsView(effects, words) {
+  const columns = ["processor", "removed", "shift", "entropy"];
+  const head = columns.map((key) => element("th", { text: words.ui(key), scope: "col" }));
+  const rows = effects.map(([name, removed, delta, before, after]) =>
+    element(
+      "tr",
+      {},
+      element("td", { class: "tp-mono", text: name }),
+      element("td", { class: "tp-right", text: number(removed) }),
+      element("td", { class: "tp-right", text: delta > 0 ? `+${number(delta)}` : number(delta) }),
+      element("td", { class: "tp-right", text: `${number(before)} → ${number(after)}` }),
+    ),
+  );
+  return element("table", { class: "tp-table" }, element("tr", {}, ...head), ...rows);
+}
+
+export function stopsView(stops, words) {
+  const rows = stops.map(([text, rank, probability]) =>
+    element(
+      "div",
+      { class: "tp-stop-id" },
+      span("tp-token", /^id \d+$/.test(text) ? text : tokenText(String(text))),
+      span("tp-faint", words.ui("stop rank", { rank: number(rank) })),
+      bar(probability, "tp-after"),
+    ),
+  );
+  return element("div", {}, ...rows);
+}
+
+const FEWEST_CHOICES = 6;
+
+// Candidates in alphabetical order; where a step had few, other words of the answer stand among them.
+function choicesOf(token, others) {
+  const best = token.candidates.slice(0, 2 * FEWEST_CHOICES).map((one) => one.text);
+  const texts = new Set(best.filter((text) => text !== null));
+  for (const text of others) if (texts.size < FEWEST_CHOICES && text) texts.add(text);
+  return [...texts].sort();
+}
+
+// What comes next? Typed, or picked from the candidates in alphabetical order, which tells nothing.
+export function guessView(token, others, guess, act, words) {
+  const name = words.ui("guess");
+  const input = element("input", { type: "text", class: "tp-guess", "aria-label": name, placeholder: name });
+  const submit = element("button", { type: "submit", text: words.ui("guess it") });
+  const reveals = button("", words.ui("reveal"), () => act({ kind: "reveal" }));
+  const form = element("form", { class: "tp-guess-form" }, input, submit, reveals);
+  form.addEventListener("submit", (event) => {
+    event.preventDefault();
+    if (input.value !== "") act({ kind: "guess", text: input.value });
+  });
+  const choices = choicesOf(token, others).map((text) =>
+    button("tp-token", tokenText(text), () => act({ kind: "guess", text })),
+  );
+  const question = element("p", { text: words.ui("what comes next") });
+  const told = guess && div(`tp-verdict tp-${guess.verdict}`, verdictText(token, guess, words));
+  return div("tp-guessing", question, form, div("tp-choices", ...choices), told);
+}
+
+export function verdictText(token, guess, words) {
+  if (guess.verdict === "right") return words.ui("guessed right", { guess: tokenText(guess.text) });
+  const wanted = guess.text.trim();
+  const known = token.candidates.find((one) => one.text?.trim() === wanted);
+  if (known === undefined) return words.ui("guessed unknown", { guess: tokenText(guess.text) });
+  return words.ui("guessed wrong", { guess: tokenText(guess.text), share: percent(known.probability) });
+}
