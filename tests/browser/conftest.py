@@ -6,7 +6,6 @@ file of walks says `pytestmark = pytest.mark.browser`.
 """
 
 import os
-import re
 import shutil
 import signal
 import socket
