@@ -76,9 +76,9 @@ class ModuleHooks:
             return
         end = self.clock()
         state = self.listening.get(_ident())
-        if state is None or not state.frames:
+        if state is None or not (frames := state.frames):
             return
-        frame = state.frames.pop()
+        frame = frames.pop()
         if frame[2] != self.slot:
             ours = _unwind(state, frame, self.slot)
             if ours is None:
@@ -93,7 +93,7 @@ class ModuleHooks:
             if given is None or made is None:
                 self._without_tensors(state, frame, end, given, made, output)
                 return
-            above = state.frames[-1][2] if state.frames else -1
+            above = frames[-1][2] if frames else -1
             last, dtype = self.last, made.dtype
             if last[0] is not state.place or last[1] != above or last[2] is not dtype:
                 found = self._circumstances(state, above, made)

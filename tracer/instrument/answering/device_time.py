@@ -29,7 +29,8 @@ class DeviceTimer:
         """Nanoseconds between the two events; None where the device has not come so far yet."""
         if not (self._before.query() and self._after.query()):
             return None
-        return round(self._before.elapsed_time(self._after) * 1e6)  # it counts in milliseconds
+        milliseconds: float = self._before.elapsed_time(self._after)
+        return round(milliseconds * 1e6)
 
 
 def begin(model: Any, device: Any) -> DeviceTimer | None:
