@@ -2,6 +2,7 @@
 
 import ast
 import fnmatch
+import functools
 import graphlib
 from pathlib import Path
 
@@ -79,6 +80,7 @@ class _WithoutTypeImports(ast.NodeTransformer):
         return None if is_for_types else self.generic_visit(node)
 
 
+@functools.cache  # each file is asked for by a hundred tests
 def imported_names(path: Path, *, for_types: bool = True) -> set[str]:
     """Collect what a file imports anywhere in it, as dotted names with `from` names appended."""
     names = set()
@@ -92,6 +94,7 @@ def imported_names(path: Path, *, for_types: bool = True) -> set[str]:
     return names
 
 
+@functools.cache
 def inner_imports(package: Path, *, for_types: bool = True) -> dict[str, set[str]]:
     """Map each module to the modules of the package that it imports."""
     modules = modules_in(package)
