@@ -42,6 +42,7 @@ class Case:
         also: Ids that are true beside it: no false alarm, and not asked for.
         generations: Of transformers, in which the case can be made.
         make: The function.
+        file: Name of the file in `faults/` that it stands in.
     """
 
     name: str
@@ -50,6 +51,7 @@ class Case:
     also: tuple[str, ...]
     generations: tuple[int, ...]
     make: Make
+    file: str
 
     def findings(self, bench: Bench) -> Findings:
         """What the doctor says of it."""
@@ -95,7 +97,9 @@ def _entered(
     kind: Kind, rules: tuple[str, ...], also: tuple[str, ...], generations: tuple[int, ...]
 ) -> Callable[[Make], Make]:
     def enter(make: Make) -> Make:
-        CASES.append(Case(make.__name__, kind, rules, also, generations, make))
+        function = getattr(make, "func", make)  # of a partial one
+        file = function.__module__.rpartition(".")[2]
+        CASES.append(Case(make.__name__, kind, rules, also, generations, make, file))
         return make
 
     return enter

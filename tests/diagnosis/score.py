@@ -28,7 +28,7 @@ def main() -> int:
     """Score this release or all; gives the exit status."""
     parser = argparse.ArgumentParser(description="score the doctor on seeded faults")
     parser.add_argument("--all", action="store_true", help="older releases too")
-    parser.add_argument("--only", metavar="A,B", help="only cases with one of these in their names")
+    parser.add_argument("--only", metavar="A,B", help="only cases with one of these in FILE:NAME")
     options = parser.parse_args()
     if not options.all:
         return score(options.only)
@@ -64,7 +64,9 @@ def score(only: str | None = None) -> int:
     alarms: list[tuple[str, str]] = []
     broken: list[str] = []
     parts = (only or "").split(",")
-    cases = [case for case in all_cases() if any(part in case.name for part in parts)]
+    cases = [
+        case for case in all_cases() if any(part in f"{case.file}:{case.name}" for part in parts)
+    ]
     with tempfile.TemporaryDirectory() as place:
         bench = Bench(Path(place))
         for case in cases:
@@ -77,6 +79,15 @@ def score(only: str | None = None) -> int:
                 traceback.print_exc(limit=-3)
                 continue
             lost = case.missed(findings)
+            if lost or case.false_alarms(findings):  # now, for whoever does not wait for the end
+                print(
+                    case.name,
+                    "missed",
+                    lost,
+                    "alarms",
+                    case.false_alarms(findings),
+                    file=sys.stderr,
+                )
             missed += [(rule, case.name) for rule in lost]
             alarms += [(rule, case.name) for rule in case.false_alarms(findings)]
             failed = [one for one in findings.undecided if one.needs == "rule_failed"]

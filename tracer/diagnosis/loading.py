@@ -12,6 +12,7 @@ from tracer.analysis.load_memory import cold_or_warm, where_paid
 from tracer.analysis.loads import find_load
 from tracer.diagnosis.finding import Found, Row, Severity, Untold, rows_of
 from tracer.diagnosis.rules import Answers, rule
+from tracer.diagnosis.weights import misfit_tensors
 from tracer.schema import SHAPE_MISFIT
 from tracer.trace import Trace
 
@@ -91,7 +92,7 @@ def _failures(trace: Trace) -> Iterator[tuple[pd.Series[Any], pd.DataFrame, pd.D
     loads = calls[calls["kind"] == "from_pretrained"]
     above = dict(zip(calls["seq"], calls["parent"], strict=True))
     above |= dict(zip(trace["spans"]["seq"], trace["spans"]["parent"], strict=True))
-    known, faults, held = set(loads["seq"]), trace["faults"], trace["checkpoint_tensors"]
+    known, faults, misfit = set(loads["seq"]), trace["faults"], misfit_tensors(trace)
     inside: dict[int, set[int]] = {}
     for seq in loads["seq"]:  # in order of start: what encloses a load comes before it
         outer = seq
@@ -104,14 +105,14 @@ def _failures(trace: Trace) -> Iterator[tuple[pd.Series[Any], pd.DataFrame, pd.D
     for _, row in loads[(loads["status"] == "error") & loads["seq"].isin(inside)].iterrows():
         own = inside[row["seq"]]
         told = faults[faults["call"].isin(own) & faults["traceback"].isna()]
-        because = held["because"].fillna("").str.startswith(SHAPE_MISFIT)
-        yield row, told[told["reason"].notna()], held[held["call"].isin(own) & because]
+        yield row, told[told["reason"].notna()], misfit[misfit["call"].isin(own)]
 
 
 def _cause(faults: pd.DataFrame, misfit: pd.DataFrame) -> str:
     """The last word on the first file that is wrong; else the first tensor of another shape."""
     if faults.empty:
-        return f"{misfit['key'].iloc[0]} {misfit['shape'].iloc[0]}: {misfit['because'].iloc[0]}"
+        first = misfit.iloc[0]
+        return f"{first['key']} {first['shape']}: {SHAPE_MISFIT}{first['param']}"
     return str(faults.loc[faults["target"] == faults["target"].iloc[0], "reason"].iloc[-1])
 
 

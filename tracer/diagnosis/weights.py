@@ -22,6 +22,7 @@ from tracer.views import labels
 
 _TASKS: Final = "huggingface/transformers#46881"
 _TIES: Final = "huggingface/transformers#3799, huggingface/transformers#26173"
+_FLOATS: Final = ("float64", "float32", "bfloat16", "float16")
 _OWN_STORAGE: Final = "yet it has its own storage"
 _THEN_TIED: Final = re.compile(r"then tied to (\S+)")
 
@@ -75,10 +76,8 @@ def head_random(trace: Trace) -> Answers:
 @rule("weights_mismatched", "fatal", "trace")
 def weights_mismatched(trace: Trace) -> Answers:
     """Tensors that the library refused for their shape."""
-    held = trace["checkpoint_tensors"]
-    misfit = held[held["because"].fillna("").str.startswith(SHAPE_MISFIT)]
-    for call, own in misfit.groupby("call", sort=False):
-        params = own["because"].str.removeprefix(SHAPE_MISFIT)
+    for call, own in misfit_tensors(trace).groupby("call", sort=False):
+        params = own["param"]
         placed = trace["placements"]
         placed = placed[(placed["call"] == call) & placed["param"].isin(params)]
         first = own.iloc[0]
@@ -218,6 +217,27 @@ def placed_by_model(trace: Trace) -> Iterator[tuple[str, pd.DataFrame]]:
     """Placements of each model, under its short id."""
     for model, own in trace["placements"].groupby("model", sort=False):
         yield str(model), own
+
+
+def misfit_tensors(trace: Trace) -> pd.DataFrame:
+    """Rows of `checkpoint_tensors` that have another shape than their parameter, as `param`.
+
+    A load that failed may not have come so far as to refuse one: then names and shapes of the
+    model as built tell it, for tensors that the file holds as floats under the model's own names.
+    """
+    held = trace["checkpoint_tensors"]
+    refused = held[held["because"].fillna("").str.startswith(SHAPE_MISFIT)]
+    refused = refused.assign(param=refused["because"].str.removeprefix(SHAPE_MISFIT))
+    calls = trace["calls"]
+    failed = calls.loc[calls["status"] == "error", "seq"]
+    open_ends = held[held["call"].isin(failed) & held["dtype"].isin(_FLOATS)]
+    built = trace["meta_params"].set_index(["call", "param"])["shape"]
+    places = pd.MultiIndex.from_frame(open_ends[["call", "key"]])
+    pairs = zip(built.reindex(places), open_ends["shape"], strict=True)
+    differ = [isinstance(live, str) and live != stored for live, stored in pairs]
+    is_other = pd.Series(differ, open_ends.index, dtype=bool)
+    other = open_ends[is_other & ~open_ends.index.isin(refused.index)]
+    return pd.concat([refused, other.assign(param=other["key"])])
 
 
 def model_title(trace: Trace, model: object) -> str:
