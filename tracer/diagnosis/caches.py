@@ -118,8 +118,12 @@ def _told(call: Generating) -> dict[str, int]:
     """Numbers of a call whose passed cache and prompt part ways."""
     cached = call.steps["cache_tokens_before"].dropna()
     prefix = int(call.call["cache_prefix_tokens"])
+    # A call that failed before its first forward: what others had left in the cache.
+    steps = call.trace["steps"]
+    left = steps[(steps["cache"] == call.call["cache"]) & (steps["seq"] < call.seq)]
+    held = left["cache_tokens_after"].max()
     return {
-        "cached": int(cached.iloc[0]) if len(cached) else prefix,
+        "cached": int(cached.iloc[0]) if len(cached) else prefix if pd.isna(held) else int(held),
         "prefix": prefix,
         "place": int(call.call["cache_first_difference"]),
         "prompt": int(call.prompt.groupby("row").size().max()) if len(call.prompt) else prefix,

@@ -15,6 +15,7 @@ import pandas as pd
 
 from tracer.analysis.generation import generate_calls
 from tracer.diagnosis.finding import Found, Row, Untold, items, rows_of
+from tracer.diagnosis.held import HeldTrace
 from tracer.diagnosis.rules import Look
 from tracer.trace import Trace
 
@@ -140,6 +141,7 @@ class Generating:
         return None
 
 
+_ASKED = frozenset({"calls", "settings", "tokens", "choices", "steps"})
 _JSON = ("asked", "effective", "model_value")
 
 
@@ -179,7 +181,18 @@ def needs_text(look: Look) -> Look:
 
 
 def generations(trace: Trace) -> Iterator[Generating]:
-    """Every generate call that is no part of another one, in order."""
+    """Every generate call that is no part of another one, in order; shared by the rules."""
+    if not isinstance(trace, HeldTrace):
+        yield from _made(trace)
+        return
+    # Whoever asks a call that another rule has looked at rests on the same tables.
+    trace.asked |= _ASKED
+    if "generations" not in trace.shared:
+        trace.shared["generations"] = list(_made(trace))
+    yield from trace.shared["generations"]
+
+
+def _made(trace: Trace) -> Iterator[Generating]:
     calls = trace["calls"].set_index("seq", drop=False)
     for seq in generate_calls(trace):
         yield Generating(trace, calls.loc[seq])

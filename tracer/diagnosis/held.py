@@ -6,7 +6,7 @@ Tables with a row a module call or with raw logits are not held: they may have m
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Final
+from typing import Any, Final
 
 import pandas as pd
 import pyarrow as pa
@@ -24,6 +24,7 @@ class HeldTrace(Trace):
 
     Attributes:
         asked: Tables that were asked for since somebody cleared it.
+        shared: What rules make of it and hand on to each other.
         not_whole: Tables that lack rows: given up for `max_bytes`, or lost from the folder.
     """
 
@@ -32,6 +33,7 @@ class HeldTrace(Trace):
         lost = [entry["table"] for entry in trace.manifest.get("lost", [])]
         self.not_whole = {*lost, *trace.manifest.get("dropped", [])}
         self.asked: set[str] = set()
+        self.shared: dict[str, Any] = {}
         self._held: dict[str, Store] = {}
         self._frames: dict[str, pd.DataFrame] = {}
         self._answers: dict[str, pd.DataFrame] = {}

@@ -44,6 +44,8 @@ PENALTIES: Final[dict[str, str]] = {
 """Processors that change which token is best, and the setting that each comes from. What a speech
 model suppresses or forces is left out: it could not work without."""
 
+_MAKE_WEIGHTS: Final = frozenset({"eager", "eager_paged", "paged|eager", "flex_attention"})
+
 
 @rule("setting_ignored", "warning", "trace", "huggingface/transformers#33427")
 def setting_ignored(trace: Trace) -> Iterator[Found]:
@@ -206,5 +208,5 @@ def attentions_not_made(trace: Trace) -> Iterator[Found]:
     for call in generations(trace):
         kernel = models.get(call.call["model"])
         asked = call.settings.get("output_attentions", {}).get("asked")
-        if asked and kernel is not None and not pd.isna(kernel) and kernel != "eager":
+        if asked and kernel is not None and not pd.isna(kernel) and kernel not in _MAKE_WEIGHTS:
             yield Found({"kernel": str(kernel)}, call.setting_rows("output_attentions"))

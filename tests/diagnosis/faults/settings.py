@@ -1,6 +1,7 @@
 """Faults of settings: without effect, dropped, or from a file that nobody read."""
 
 import json
+import warnings
 
 import torch
 from diagnosis.bench import Bench
@@ -130,27 +131,24 @@ def a_penalty_that_the_call_asks_for(bench: Bench):
     return _asked(bench, do_sample=False, max_new_tokens=12, repetition_penalty=3.0)
 
 
-@fault("attentions_not_made")
-def attention_weights_of_a_kernel_that_makes_none(bench: Bench):
-    with bench.recorded() as recording:
+def _with_attentions(bench: Bench, kernel):
+    with bench.recorded() as recording, warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # generation 4 says it while it runs
         model = AutoModelForCausalLM.from_pretrained(
-            bench.folder("llama"), attn_implementation="sdpa"
+            bench.folder("llama"), attn_implementation=kernel
         )
         model.generate(
             IDS, attention_mask=torch.ones_like(IDS), max_new_tokens=2, do_sample=False,
             output_attentions=True, return_dict_in_generate=True,
         )  # fmt: skip
     return recording.trace
+
+
+@fault("attentions_not_made")
+def attention_weights_of_a_kernel_that_makes_none(bench: Bench):
+    return _with_attentions(bench, "sdpa")
 
 
 @clean("attentions_not_made")
 def attention_weights_of_the_eager_kernel(bench: Bench):
-    with bench.recorded() as recording:
-        model = AutoModelForCausalLM.from_pretrained(
-            bench.folder("llama"), attn_implementation="eager"
-        )
-        model.generate(
-            IDS, attention_mask=torch.ones_like(IDS), max_new_tokens=2, do_sample=False,
-            output_attentions=True, return_dict_in_generate=True,
-        )  # fmt: skip
-    return recording.trace
+    return _with_attentions(bench, "eager")
