@@ -403,6 +403,16 @@ def test_modules_explain_a_forward_up_to_three_percent(rows, modules_ms, verdict
     assert judge(rows).loc["5 explained time", "verdict"] == verdict
 
 
+@pytest.mark.parametrize(("waited_ms", "verdict"), [(0, "broken"), (5, "broken"), (20, "holds")])
+def test_what_a_busy_machine_took_is_put_up_with_and_said(rows, waited_ms, verdict):
+    own_forward(rows, length_ms=50, modules_ms=38)
+    rows["calls"][-1]["waited_ns"] = waited_ms * MILLISECOND
+    row = judge(rows).loc["5 explained time"]
+    assert row["verdict"] == verdict
+    words = "in 1 of them up to 12.000 ms may be waiting for a processor"
+    assert (words in row["found"]) == (verdict == "holds")
+
+
 @pytest.mark.parametrize(("steps", "verdict"), [(0, "broken"), (1, "holds")])
 def test_each_step_allows_three_tenths_of_a_millisecond(rows, steps, verdict):
     own_forward(rows, length_ms=10, modules_ms=8.75)

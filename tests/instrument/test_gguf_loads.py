@@ -5,7 +5,7 @@ import sys
 
 import pytest
 import torch
-from instrument.gguf_files import write_llama
+from instrument.gguf_files import write_lfm2, write_llama
 from transformers import AutoModelForCausalLM
 
 import tracer
@@ -121,3 +121,19 @@ def test_without_the_package_it_says_what_it_needs(loaded, monkeypatch):
     monkeypatch.setitem(sys.modules, "gguf", None)
     found = tracer.audit_model(model, path).set_index("check")["found"]
     assert "the package gguf, which unpacks it, is not installed" in found["4 parameters = sources"]
+
+
+@pytest.mark.skipif(release() < FIVE, reason="generation 4 reads no file lazily")
+def test_a_file_that_is_read_lazily_is_compared_through_its_own_conversions(tmp_path):
+    write_lfm2(tmp_path / "toy.gguf")
+    with tracer.record(strict=True, verify_weights=True) as recording:
+        model = AutoModelForCausalLM.from_pretrained(tmp_path, gguf_file="toy.gguf")
+    placed = recording.trace["placements"].set_index("param")
+    assert set(placed["verified"]) == {"equal"}
+    row = placed.loc["model.layers.0.conv.conv.weight"]
+    assert (row["origin"], row["sources"]) == ("converted", '["blk.0.shortconv.conv.weight"]')
+    with torch.no_grad():
+        model.model.layers[1].feed_forward.w3.weight[0, 0] += 1
+    found = tracer.audit_model(model, tmp_path / "toy.gguf").set_index("check")
+    assert "feed_forward.w3.weight" in found.loc["4 parameters = sources", "evidence"]
+    assert len(json.loads(found.loc["4 parameters = sources", "evidence"])) == 1
