@@ -73,7 +73,7 @@ COSTS: dict[str, tuple[str, str]] = {
 }  # fmt: skip
 HEADS = {
     "en": ("| what | clock (quartiles) | processor (quartiles) | budget |", "**over**"),
-    "zh": ("| 项目 | 时钟（四分位） | 处理器（四分位） | 预算 |", "**超出**"),
+    "zh": ("| 项目 | 时钟与四分位 | 处理器与四分位 | 预算 |", "**超出**"),
 }
 PEERS_HEADS = {
     "en": "| beside | forward | decode | load | where there is a dash |",
@@ -108,7 +108,7 @@ def peers_table(sections: Sections, language: str) -> str:
     for name, works in found.items():
         cells = [_ratio(works.get(work)) for work in WORKS]
         reasons = dict.fromkeys(one.note for one in works.values() if one.value is None)
-        told = "; ".join(f"`{reason.replace('`', '').replace('|', '/')}`" for reason in reasons)
+        told = " / ".join(f"`{reason.replace('`', '').replace('|', '/')}`" for reason in reasons)
         lines.append(f"| `{name}` | {' | '.join(cells)} | {told} |")
     return "\n".join(lines)
 

@@ -58,7 +58,7 @@ def test_a_peer_that_cannot_is_a_dash_with_its_reason():
         }
     }
     row = peers_table(section, "en").splitlines()[-1]
-    told = "`not done within 180 s`; `there / is no model`"
+    told = "`not done within 180 s` / `there / is no model`"
     assert row == f"| `TorchLens` | 67.25 | - | - | {told} |"
 
 
