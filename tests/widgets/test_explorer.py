@@ -351,7 +351,9 @@ def test_an_empty_branch_is_one_sentence(explorer):
     assert "type the text first" in explorer.state.error
 
 
-@pytest.mark.parametrize("name", ["tokens", "prompt", "settings", "timing", "memory", "log"])
+@pytest.mark.parametrize(
+    "name", ["tokens", "prompt", "settings", "timing", "memory", "log", "doctor"]
+)
 def test_a_tab_is_drawn_when_it_is_opened(explorer, name):
     explorer.pick_run(0)
     explorer.open_tab(name)

@@ -17,6 +17,7 @@ import pandas as pd
 from tracer.analysis import generation, inputs
 from tracer.analysis.answer import answer_tokens
 from tracer.analysis.latency import token_times
+from tracer.diagnosis.examine import doctor
 from tracer.explain import text
 from tracer.views import charts
 from tracer.views.tables import styled
@@ -121,6 +122,11 @@ def log_page(run: Run, trace: Trace) -> str:
     )
 
 
+def doctor_page(run: Run, trace: Trace) -> str:
+    """What the doctor finds in the answer; rules on several answers are asked of a whole trace."""
+    return doctor(trace)._repr_html_()
+
+
 PAGES: Final[dict[str, Callable[[Run, Any], str]]] = {
     "tokens": tokens_page,
     "prompt": prompt_page,
@@ -128,6 +134,7 @@ PAGES: Final[dict[str, Callable[[Run, Any], str]]] = {
     "timing": timing_page,
     "memory": memory_page,
     "log": log_page,
+    "doctor": doctor_page,
 }
 """Tabs that show one answer, by name."""
 

@@ -18,6 +18,7 @@ TABS: Final[dict[str, bool]] = {
     "what_if": False,
     "history": True,
     "log": True,
+    "doctor": True,
     "export": False,
 }
 """Names of the tabs, and whether a page is drawn when the tab is opened."""
