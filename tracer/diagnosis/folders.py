@@ -77,9 +77,10 @@ def _of_kinds(kinds: tuple[str, ...], inspection: Inspection) -> Answers:
             "files": files,
             "expected_bytes": first.expected if in_bytes else None,
             "found_bytes": first.found if in_bytes else None,
-            "expected": None
+            "expected": first.expected
             if in_bytes
             else list(dict.fromkeys(str(one.expected) for one in found)),
+            "found": first.found if in_bytes else None,
             "missing_bytes": sum(lacking) if lacking else None,
         },
         problem_rows(found),

@@ -77,8 +77,8 @@ def _is_doubled(call: Generating, first: pd.DataFrame) -> bool:
         return False
     token = first["token_id"].iloc[0]
     is_begin = token == call.effective("bos_token_id")
-    # Without a mask the first of them may be padding.
-    may_be_pad = token == call.effective("pad_token_id") and first["attended"].isna().any()
+    # Whoever wrote it: without a mask, or with one of ones alone, it may be padding.
+    may_be_pad = token == call.effective("pad_token_id")
     is_written = first["origin"].isin(["tokenizer", "template"]).any()
     is_special = (first["kind"] == "special").all() and is_written
     return (is_begin or is_special) and not (may_be_pad and not is_written)

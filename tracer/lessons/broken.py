@@ -1,7 +1,8 @@
 """Ten situations in which something is wrong, each made for real. Used by `10_doctor`.
 
-The first two are folders, made without torch; so is the third, which is then loaded. The others are calls to be recorded: the library
-takes every one of them without an error, except where a test of its own happens to catch it.
+The first two are folders, made without torch; so is the third, which is then loaded. The others
+are calls to be recorded: the library takes every one of them without an error, except where a test
+of its own happens to catch it.
 """
 
 from __future__ import annotations

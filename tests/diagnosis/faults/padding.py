@@ -56,6 +56,15 @@ def a_mask_of_ones_over_padding(bench: Bench):
     return _asked(bench, LEFT, attention_mask=torch.ones_like(LEFT))
 
 
+@fault("padding_attended")
+def a_mask_of_ones_over_padding_that_is_the_begin_token_too(bench: Bench):
+    model = bench.fresh("llama")
+    model.generation_config.bos_token_id = 0
+    with bench.recorded() as recording:
+        model.generate(input_ids=LEFT, attention_mask=torch.ones_like(LEFT), **GREEDY)
+    return recording.trace
+
+
 @clean("padding_attended")
 def a_prompt_that_begins_with_a_marker_that_is_the_pad_token_too(bench: Bench):
     model = bench.fresh("llama")
