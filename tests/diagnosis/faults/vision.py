@@ -118,7 +118,7 @@ def frames_with_their_rate(bench: Bench):
 
 @fault("video_steps_collide")
 def frames_that_follow_too_closely_for_the_model(bench: Bench):
-    return _filmed(bench, 48.0 if GENERATION >= 5 else 4.0, new_tokens=2)
+    return _filmed(bench, 48.0, new_tokens=2)
 
 
 @clean("video_steps_collide", "video_rate_assumed", also=("choice_overruled",))
