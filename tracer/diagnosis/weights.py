@@ -202,6 +202,8 @@ def buffers_unwritten(trace: Trace) -> Answers:
     """Tensors with memory that nobody wrote: finite, wrong, and different in each run."""
     for model, placed in placed_by_model(trace):
         garbage = placed[(placed["origin"] == "unwritten") & (placed["residence"] != "meta")]
+        # Release 4.51 leaves some that are missing so: a prefix explains them better.
+        garbage = garbage[~garbage["param"].isin(_prefixed(trace, model, placed))]
         if len(garbage):
             yield Found(
                 {
