@@ -52,6 +52,8 @@ def setting_ignored(trace: Trace) -> Iterator[Found]:
     """Settings that the caller gave to generate() and that had no effect in it."""
     for call in generations(trace):
         ignored = [name for name, row in call.settings.items() if _is_ignored(name, row)]
+        if _kernel_without_weights(trace, call) is not None:  # a rule of its own says why
+            ignored = [name for name in ignored if name != "output_attentions"]
         if ignored:
             first = call.settings[ignored[0]]
             origins = {call.settings[name]["origin"] for name in ignored}
@@ -204,9 +206,17 @@ def _moved_by(trace: Trace, call: Generating, unasked: Any, moved: Any) -> bool:
 @rule("attentions_not_made", "warning", "trace", "huggingface/transformers#30978")
 def attentions_not_made(trace: Trace) -> Iterator[Found]:
     """Attention weights were asked for, and the kernel in use makes none."""
-    models = trace["models"].drop_duplicates("model", keep="last").set_index("model")["attention"]
     for call in generations(trace):
-        kernel = models.get(call.call["model"])
-        asked = call.settings.get("output_attentions", {}).get("asked")
-        if asked and kernel is not None and not pd.isna(kernel) and kernel not in _MAKE_WEIGHTS:
-            yield Found({"kernel": str(kernel)}, call.setting_rows("output_attentions"))
+        kernel = _kernel_without_weights(trace, call)
+        if kernel is not None:
+            yield Found({"kernel": kernel}, call.setting_rows("output_attentions"))
+
+
+def _kernel_without_weights(trace: Trace, call: Generating) -> str | None:
+    """The attention kernel of a call that asks for weights, where it makes none."""
+    models = trace["models"].drop_duplicates("model", keep="last").set_index("model")["attention"]
+    kernel = models.get(call.call["model"])
+    asked = call.settings.get("output_attentions", {}).get("asked")
+    if not asked or kernel is None or pd.isna(kernel) or kernel in _MAKE_WEIGHTS:
+        return None
+    return str(kernel)
