@@ -129,7 +129,9 @@ class ParquetContent:
         texts = []
         if encoded:
             wanted = encoded_schema(wanted)
-            texts = [field.name for field in wanted if field.type == ENCODED_TEXT]
+            # A trace of an older lab lacks what the schema has gained since.
+            held = pq.read_schema(self.opener()).names
+            texts = [one.name for one in wanted if one.type == ENCODED_TEXT and one.name in held]
         with pq.ParquetFile(self.opener(), read_dictionary=texts) as file:
             present = [name for name in columns if name in file.schema_arrow.names]
             for batch in file.iter_batches(BATCH_ROWS, columns=present):

@@ -28,7 +28,7 @@ def in_time():
 NAMES = sorted({rule.name for rule in RULES})
 
 
-@pytest.mark.parametrize("case", in_time())
+@pytest.mark.parametrize("case", list(in_time()))
 def test_the_doctor_finds_what_is_there_and_nothing_else(case, bench):
     findings = case.findings(bench)
     assert [one for one in findings.undecided if one.needs == "rule_failed"] == []

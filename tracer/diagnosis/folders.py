@@ -7,15 +7,17 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Iterable
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from tracer import problems
 from tracer.diagnosis.finding import Found, Row, Severity, cells
 from tracer.diagnosis.rules import Answers, rule
 from tracer.formats.entries import dtype_name
 from tracer.inspecting.fit import chosen_entries, stored_dtype
-from tracer.inspection import Inspection
 from tracer.problems import Problem
+
+if TYPE_CHECKING:
+    from tracer.inspection import Inspection
 
 _POINTERS: Final = "huggingface/transformers#27923, deepseek-ai/DeepSeek-V3#557"
 _SHARDS: Final = "Blaizzy/mlx-vlm#1464, JustVugg/colibri#1317"

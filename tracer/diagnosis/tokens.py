@@ -7,13 +7,15 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Mapping
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from tracer.diagnosis.finding import Found, Row, cells
 from tracer.diagnosis.folders import problem_rows
 from tracer.diagnosis.rules import Answers, rule
 from tracer.inspecting.tokenizer import TokenizerFacts
-from tracer.inspection import Inspection
+
+if TYPE_CHECKING:
+    from tracer.inspection import Inspection
 
 _GENERATION: Final = "generation_config.json"
 _TOKENIZER: Final = "tokenizer_config.json"

@@ -17,7 +17,6 @@ import pandas as pd
 from tracer.analysis import generation, inputs
 from tracer.analysis.answer import answer_tokens
 from tracer.analysis.latency import token_times
-from tracer.diagnosis.examine import doctor
 from tracer.explain import text
 from tracer.views import charts
 from tracer.views.tables import styled
@@ -124,6 +123,8 @@ def log_page(run: Run, trace: Trace) -> str:
 
 def doctor_page(run: Run, trace: Trace) -> str:
     """What the doctor finds in the answer; rules on several answers are asked of a whole trace."""
+    from tracer.diagnosis.examine import doctor  # its rules bring along what the panel waits not for
+
     return doctor(trace)._repr_html_()
 
 
