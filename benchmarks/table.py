@@ -201,7 +201,7 @@ def written(text: str, sections: Sections, language: str) -> str:
     """A README with what stands between its marks made anew."""
     before, _, rest = text.partition(BEGIN)
     _, _, after = rest.partition(END)
-    return f"{before}{BEGIN}\n{costs(sections, language)}\n{END}{after}"
+    return f"{before}{BEGIN}\n\n{costs(sections, language)}\n\n{END}{after}"
 
 
 def write_readmes() -> None:

@@ -10,7 +10,6 @@ from typing import TYPE_CHECKING, Final, Literal
 
 from tracer.errors import StorageError, TracerError
 from tracer.explain import text
-from tracer.views.html import to_html
 
 if TYPE_CHECKING:
     from tracer.widgets.runs import Run
@@ -57,6 +56,8 @@ def _write(run: Run, kind: Kind, place: Path) -> None:
     if kind == "csv":
         trace.to_csv(place)
     elif kind == "html":
+        from tracer.views.html import to_html  # brings pandas along, which the panel waits not for
+
         to_html(trace, place / "run.html")
     else:
         trace.save(place)

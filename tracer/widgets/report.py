@@ -123,7 +123,9 @@ def log_page(run: Run, trace: Trace) -> str:
 
 def doctor_page(run: Run, trace: Trace) -> str:
     """What the doctor finds in the answer; rules on several answers are asked of a whole trace."""
-    from tracer.diagnosis.examine import doctor  # its rules bring along what the panel waits not for
+    from tracer.diagnosis.examine import (
+        doctor,  # its rules bring along what the panel waits not for
+    )
 
     return doctor(trace)._repr_html_()
 
