@@ -24,7 +24,7 @@ FIND_PYTHON = for name in python3.11 python3 python; do \
 	&& echo "$$name" && exit; done
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo models lab test test-all test-browser test-generations lint bench demo-model demo-model-check clean
+.PHONY: help setup demo models lab test test-all test-browser test-generations lint bench bench-peers doctor-score doctor-score-all demo-model demo-model-check clean
 
 help: ## list these commands
 	@sed -n 's/^\([a-z-]*\):[^#]*## \(.*\)/  make \1|\2/p' $(MAKEFILE_LIST) \
@@ -73,6 +73,15 @@ lint: $(READY) ## check format, style and types
 
 bench: $(READY) ## measure what recording costs
 	$(PYTHON) -m benchmarks
+
+bench-peers: $(READY) ## measure what other tools cost on the same work
+	$(PYTHON) -m benchmarks.peers --install
+
+doctor-score: $(READY) ## what the doctor finds of seeded faults, and its false alarms
+	@PYTHONPATH=. OMP_NUM_THREADS=1 $(PYTHON) tests/diagnosis/score.py
+
+doctor-score-all: $(READY) $(RELEASES:%=$(OLDER)/%/.ready) ## the same on every release
+	@PYTHONPATH=. OMP_NUM_THREADS=1 $(PYTHON) tests/diagnosis/score.py --all
 
 demo-model: $(READY) ## train the embedded model anew, from random weights, into runs/demo-model
 	$(PYTHON) -m tracer.demo.train --out runs/demo-model
