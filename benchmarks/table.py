@@ -161,9 +161,12 @@ def shown(one: Figure) -> str:
 def costs(sections: Sections, language: str) -> str:
     """What stands between the marks: when and on what, the costs, the peers."""
     known = [part["machine"] for part in sections.values()]
-    told = max(known, key=lambda one: str(one["date"])) if known else {}
-    return "\n\n".join([_measured(told, language), costs_table(sections, language),
-                        _beside(language), peers_table(sections, language)])  # fmt: skip
+    # Of one day the busiest part: it says how far to trust the figures.
+    told = max(known, key=lambda one: (str(one["date"]), one["load"])) if known else {}
+    parts = [_measured(told, language), costs_table(sections, language)]
+    if "peers" in sections:
+        parts += [_beside(language), peers_table(sections, language)]
+    return "\n\n".join(parts)
 
 
 def _measured(told: dict[str, Any], language: str) -> str:
