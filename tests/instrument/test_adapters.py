@@ -10,7 +10,11 @@ from transformers import AutoModelForCausalLM, LlamaConfig, LlamaForCausalLM
 import tracer
 
 peft = pytest.importorskip("peft", reason="peft is not installed")
-pytestmark = pytest.mark.generations
+pytestmark = [
+    pytest.mark.generations,
+    # PEFT asks the library for names that it has given up.
+    pytest.mark.filterwarnings("ignore::FutureWarning"),
+]
 
 
 @pytest.fixture
