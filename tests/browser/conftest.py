@@ -92,6 +92,10 @@ class Server:
         pytest.fail(f"JupyterLab ended: {Path(self._log.name).read_text()[-2000:]}")
 
 
+# What JupyterLab asks its server for by itself, again and again or when it begins.
+_LISTS = tuple(f"/api/{name}" for name in ("sessions", "kernels", "terminals", "nbconvert"))
+
+
 class Walk:
     """A page with a notebook in it, and whatever it complained of."""
 
@@ -152,9 +156,9 @@ class Walk:
             self.complaints.append(f"request to {request.url}")
 
     def _failed(self, request) -> None:
-        # A page that is left while the lab polls: nothing of ours.
-        polls = request.url.split("?")[0].endswith(("/api/sessions", "/api/kernels"))
-        if not (polls and "ERR_ABORTED" in (request.failure or "")):
+        # A page that is left while the lab asks for what it lists: nothing of ours.
+        lists = request.url.split("?")[0].endswith(_LISTS)
+        if not (lists and "ERR_ABORTED" in (request.failure or "")):
             self.complaints.append(f"{request.failure}: {request.url}")
 
 
