@@ -8,6 +8,7 @@ from transformers import (
     AutoConfig,
     AutoModelForCausalLM,
     AutoModelForSequenceClassification,
+    BertForPreTraining,
     LlamaForCausalLM,
     PretrainedConfig,
     PreTrainedModel,
@@ -80,6 +81,31 @@ def another_vocabulary_let_pass(bench: Bench):
 def every_name_behind_a_word(bench: Bench):
     folder = changed(bench, "llama", lambda held: {f"word.{key}": one for key, one in held.items()})
     return loaded(bench, folder)
+
+
+@fault("weights_prefixed")
+def experts_behind_a_word(bench: Bench):
+    folder = changed(
+        bench, "mixtral", lambda held: {f"word.{key}": one for key, one in held.items()}
+    )
+    return loaded(bench, folder)
+
+
+@fault("weights_prefixed")
+def attention_under_another_name_in_each_layer(bench: Bench):
+    folder = changed(
+        bench,
+        "llama",
+        lambda held: {key.replace(".self_attn.", ".attention."): one for key, one in held.items()},
+    )
+    return loaded(bench, folder)
+
+
+@fault("head_random")
+def a_pretrained_bert_as_a_classifier(bench: Bench):
+    folder = bench.new()
+    BertForPreTraining(AutoConfig.from_pretrained(bench.folder("bert"))).save_pretrained(folder)
+    return loaded(bench, folder, AutoModelForSequenceClassification)
 
 
 class _Doubled(LlamaForCausalLM):
