@@ -14,8 +14,14 @@ from transformers import (
     PreTrainedModel,
 )
 
-ALL = ("weights_initialised", "head_random", "weights_mismatched", "weights_prefixed")
-ALL += ("left_on_meta", "buffers_unwritten", "ties_undone", "tie_overwrote")
+ALL = (
+    "layers_dropped",
+    "weights_initialised",
+    "head_random",
+    "weights_mismatched",
+    "weights_prefixed",
+)
+ALL += ("left_on_meta", "buffers_unwritten", "ties_undone", "tie_overwrote", "layers_dropped")
 HEAD, EMBEDDING = "lm_head.weight", "model.embed_tokens.weight"
 
 
@@ -106,6 +112,23 @@ def a_pretrained_bert_as_a_classifier(bench: Bench):
     folder = bench.new()
     BertForPreTraining(AutoConfig.from_pretrained(bench.folder("bert"))).save_pretrained(folder)
     return loaded(bench, folder, AutoModelForSequenceClassification)
+
+
+def cut_in_config(bench: Bench):
+    """A configuration with half of the file's layers."""
+    folder = bench.copy(bench.folder("llama"))
+    rewritten(folder / "config.json", lambda config: config.update(num_hidden_layers=1))
+    return folder
+
+
+@fault("layers_dropped")
+def a_load_of_half_the_layers(bench: Bench):
+    return loaded(bench, cut_in_config(bench))
+
+
+@fault("layers_dropped", also=("folder_without_tokenizer",))
+def a_folder_of_more_layers_than_configured(bench: Bench):
+    return cut_in_config(bench)
 
 
 class _Doubled(LlamaForCausalLM):
