@@ -263,7 +263,13 @@ def _export(options: argparse.Namespace) -> None:
 
 def _doctor(options: argparse.Namespace) -> int:
     """Print findings; 0 where there are none, 1 where there are, 2 where nothing could be told."""
-    findings = tracer.doctor(options.path)
+    try:
+        findings = tracer.doctor(options.path)
+    except (TracerError, BrokenPipeError):
+        raise
+    except Exception as error:  # Python's own status for it is 1, which would say: findings
+        text = " ".join(f"{type(error).__name__}: {error}".split())
+        raise TracerError(f"the doctor could not look at {options.path}: {text}") from error
     if options.json:
         _say(json.dumps(findings.content(), ensure_ascii=False, indent=1, allow_nan=False))
     else:

@@ -153,6 +153,17 @@ def _chosen(
     except CheckpointError as error:
         found.append(problems.from_error(error, entry))
         return None, []
+    if not index.weight_map:
+        found.append(
+            problems.problem(
+                "damaged_index",
+                f"{entry} names no tensor at all, so a load finds no weights and stops",
+                file=entry,
+                expected="names of tensors",
+                found=0,
+            )
+        )
+        return None, []
     return index, sorted(set(index.weight_map.values()))
 
 
@@ -162,6 +173,16 @@ def _no_entry(files: list[FolderFile]) -> Problem:
     if ggufs:
         sentence = f"the folder's weights are GGUF: load it with gguf_file={ggufs[0]!r}"
         return problems.problem("no_weights", sentence, expected=" or ".join(ORDER[::2]), found=0)
+    variants = [one for file in weights if (one := _VARIANT.fullmatch(file.path))]
+    if variants:
+        named = variants[0]
+        return problems.problem(
+            "no_index",
+            f"{named[0]} is there, but neither {ORDER[0]} nor {ORDER[1]}: load it with "
+            f"variant={named[1]!r}",
+            expected=f'variant="{named[1]}" as an argument',
+            found=len(weights),
+        )
     if weights:
         return problems.problem(
             "no_index",

@@ -7,6 +7,7 @@ as they are. The same comparison runs at the end of a load with `record(verify_w
 
 from __future__ import annotations
 
+import copy
 import importlib.util
 import os
 from collections import Counter
@@ -56,7 +57,7 @@ def audit_model(
     from tracer.instrument.verifying.comparing import compare
     from tracer.instrument.verifying.sources import Sources, weight_files
 
-    bare = _bare(model)
+    bare = _uncompiled(_bare(model))
     given = folder if isinstance(folder, Mapping) else None
     files = [] if isinstance(folder, Mapping) else weight_files(folder)
     with Sources(files, given, model=bare) as sources:
@@ -65,6 +66,21 @@ def audit_model(
         unused = [name for name in sources.names if name not in taken]
     findings = _findings(verdicts, unused)
     return pd.DataFrame([finding.row() for finding in findings], columns=COLUMNS)
+
+
+def _uncompiled(module: Any) -> Any:
+    """The module without a compiler's wrapper anywhere below it, whose names no file knows.
+
+    Where there is one, a copy that shares every tensor and every other child with the module.
+    """
+    module = getattr(module, "_orig_mod", module)
+    held = module._modules
+    bare = {name: child if child is None else _uncompiled(child) for name, child in held.items()}
+    if all(bare[name] is child for name, child in held.items()):
+        return module
+    twin = copy.copy(module)
+    vars(twin)["_modules"] = bare
+    return twin
 
 
 def _bare(model: Any) -> Any:

@@ -42,3 +42,33 @@ def test_two_towers_are_two_rules():
 )
 def test_names_that_only_end_alike_make_no_rule(missing, extra):
     assert prefix_rules(missing, extra) == []
+
+
+def test_a_part_renamed_in_every_layer_is_one_rule():
+    names = [f"{layer}.{{}}.{one}_proj.weight" for layer in range(40) for one in "qkv"]
+    missing = ["model.layers." + name.format("attention") for name in names]
+    extra = ["model.layers." + name.format("self_attn") for name in names]
+    (rule,) = prefix_rules(missing, extra)
+    assert (rule.stored, rule.expected) == (
+        "model.layers.*.self_attn.",
+        "model.layers.*.attention.",
+    )
+    assert rule.pairs == dict(zip(missing, extra, strict=True))
+
+
+@pytest.mark.parametrize("stored", ["0.", "0.word."])
+def test_a_number_before_all_names_is_no_layer(stored):
+    (rule,) = prefix_rules(NAMES, [stored + name for name in NAMES])
+    assert (rule.stored, rule.expected, len(rule.pairs)) == (stored, "", 6)
+
+
+def test_weight_and_bias_of_one_head_prove_no_prefix():
+    extra = ["cls.seq.weight", "cls.seq.bias", "lm_head.dense.weight", "lm_head.dense.bias"]
+    assert prefix_rules(["classifier.weight", "classifier.bias"], extra) == []
+    assert prefix_rules(["classifier.dense.weight", "classifier.dense.bias"], extra) == []
+
+
+def test_names_of_two_shapes_are_no_pair():
+    missing, extra = [f"a.{name}" for name in NAMES], [f"b.{name}" for name in NAMES]
+    shapes = dict.fromkeys(missing, (2, 2)), dict.fromkeys(extra[1:], (3, 2))
+    assert prefix_rules(missing, extra, shapes) == []

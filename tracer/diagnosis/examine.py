@@ -15,6 +15,7 @@ from tracer.diagnosis import (  # noqa: F401  (each enters its rules)
     caches,
     decoding,
     folders,
+    layers,
     lengths,
     live,
     loading,

@@ -15,7 +15,7 @@ import pandas as pd
 
 from tracer.diagnosis.finding import Found, Untold, items, rows_of
 from tracer.diagnosis.rules import Answers, rule
-from tracer.inspecting.prefixes import prefix_rules
+from tracer.inspecting.prefixes import PrefixRule, numbered, prefix_rules
 from tracer.schema import SHAPE_MISFIT
 from tracer.trace import Trace
 from tracer.views import labels
@@ -32,7 +32,7 @@ def weights_initialised(trace: Trace) -> Answers:
     """Parameters that no file held, and that nothing better explains."""
     for model, placed in placed_by_model(trace):
         random = _random(placed)
-        other = _misfit_params(trace, model) | _prefixed(trace, model, placed).keys()
+        other = _misfit_params(trace, model) | _explained(trace, model, placed)
         rest = random[~random["param"].isin(other)]
         rest = rest[~_in_new_head(placed, rest)] if len(rest) else rest
         if len(rest):
@@ -54,7 +54,7 @@ def head_random(trace: Trace) -> Answers:
     """A top-level part that the class asked for and the checkpoint was saved without."""
     for model, placed in placed_by_model(trace):
         random = _random(placed)
-        other = _misfit_params(trace, model) | _prefixed(trace, model, placed).keys()
+        other = _misfit_params(trace, model) | _explained(trace, model, placed)
         random = random[~random["param"].isin(other)]
         head = random[_in_new_head(placed, random)] if len(random) else random
         if len(head):
@@ -269,14 +269,43 @@ def _misfit_params(trace: Trace, model: str) -> set[str]:
 
 def _prefixed(trace: Trace, model: str, placed: pd.DataFrame) -> dict[str, str]:
     """For each random parameter that the file holds under another prefix, its name there."""
-    held = trace["checkpoint_tensors"]
-    extra = held.loc[(held["model"] == model) & (held["fate"] == "unexpected"), "key"]
-    is_lost = placed["origin"].isin(["initialised", "unwritten"]) & (placed["kind"] == "parameter")
     pairs: dict[str, str] = {}
-    if len(extra):
-        for one in prefix_rules(placed.loc[is_lost, "param"], extra):
-            pairs |= one.pairs
+    for one in _prefix_rules(trace, model, placed)[0]:
+        pairs |= one.pairs
     return pairs
+
+
+def _prefix_rules(
+    trace: Trace, model: str, placed: pd.DataFrame
+) -> tuple[list[PrefixRule], set[str]]:
+    """Rules between the file's names and the model's, and names of the file that none explains."""
+    held = trace["checkpoint_tensors"]
+    extra = held[(held["model"] == model) & (held["fate"] == "unexpected")]
+    is_lost = placed["origin"].isin(["initialised", "unwritten"]) & (placed["kind"] == "parameter")
+    if extra.empty:
+        return [], set()
+    lost = placed[is_lost]
+    shapes = [
+        {name: shape for name, shape in zip(names, shapes, strict=True) if isinstance(shape, str)}
+        for names, shapes in ((lost["param"], lost["shape"]), (extra["key"], extra["shape"]))
+    ]
+    rules = prefix_rules(lost["param"], extra["key"], (shapes[0], shapes[1]))
+    return rules, set(extra["key"]) - {key for one in rules for key in one.pairs.values()}
+
+
+def _explained(trace: Trace, model: str, placed: pd.DataFrame) -> set[str]:
+    """Random parameters that a rule finds in the file, or that lie beside such.
+
+    Experts that the library would merge go by no name of the file under any prefix: where the file
+    has more names under a rule's prefix, the other parameters of that part are meant by them.
+    """
+    rules, rest = _prefix_rules(trace, model, placed)
+    found = {name for one in rules for name in one.pairs}
+    if any(key.startswith(one.stored) for one in rules for key in rest if "*" not in one.stored):
+        parts = {name.partition(".")[0] for name in found}
+        random = _random(placed)["param"]
+        found |= {name for name in random if name.partition(".")[0] in parts}
+    return found
 
 
 def _prefixes(key: str, param: str) -> tuple[str, str]:
@@ -285,7 +314,9 @@ def _prefixes(key: str, param: str) -> tuple[str, str]:
     while len(theirs) and len(ours) and theirs[-1] == ours[-1]:
         theirs.pop()
         ours.pop()
-    return ".".join([*theirs, ""]) if theirs else "", ".".join([*ours, ""]) if ours else ""
+    before = [".".join([*parts, ""]) if parts else "" for parts in (theirs, ours)]
+    (stored, first), (expected, second) = map(numbered, before)
+    return (stored, expected) if first == second else (before[0], before[1])
 
 
 def _in_new_head(placed: pd.DataFrame, random: pd.DataFrame) -> pd.Series[bool]:

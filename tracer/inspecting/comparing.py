@@ -107,7 +107,8 @@ def compared(
     ]
     missing = [one.param for one in params if one.status == "missing"]
     unexpected = [one.key for one in keys if one.status == "unexpected"]
-    rules = prefix_rules(missing, unexpected)
+    stored = {key: one.shape for key, one in entries.items()}
+    rules = prefix_rules(missing, unexpected, (shapes, stored))
     return params, keys, rules, list(_differences(params, keys, rules))
 
 

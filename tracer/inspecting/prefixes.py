@@ -8,12 +8,14 @@ from __future__ import annotations
 
 import dataclasses
 from collections import Counter
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Final
 
 _FEWEST: Final = 2
 _MOST_RULES: Final = 4
 _MOST_OWNERS: Final = 8
+_MOST_TRIED: Final = 32
+Shapes = Mapping[str, object]
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -22,6 +24,7 @@ class PrefixRule:
 
     Attributes:
         stored: Prefix in the file, with its dot; empty where the file has none.
+            A `*` stands for a number that is the same in both, such as that of a layer.
         expected: Prefix in the model, with its dot; empty where the model has none.
         pairs: Name in the file by the name of the parameter that it fits.
     """
@@ -40,40 +43,83 @@ class PrefixRule:
         return f"replace {self.stored!r} by {self.expected!r} in the file's names"
 
 
-def prefix_rules(missing: Iterable[str], unexpected: Iterable[str]) -> list[PrefixRule]:
+def prefix_rules(
+    missing: Iterable[str], unexpected: Iterable[str], shapes: tuple[Shapes, Shapes] = ({}, {})
+) -> list[PrefixRule]:
     """Rules that make unexpected names of missing ones, the one that explains most first.
+
+    Two names of one module prove nothing: a head's weight and bias end like those of any other.
 
     Args:
         missing: Parameters of the model that no tensor of the file is for.
         unexpected: Names in the file that no parameter goes by.
+        shapes: Of parameters and of tensors, by name; names of two shapes are no pair.
     """
     open_names, extra = set(missing), set(unexpected)
     found: list[PrefixRule] = []
     while len(found) < _MOST_RULES:
         by_suffix = _by_suffix(open_names)
         counts = Counter(rule for name in extra for rule in _rules(name, by_suffix))
-        if not counts:
+        tried = sorted(counts, key=lambda each: (counts[each], each), reverse=True)[:_MOST_TRIED]
+        rules = (PrefixRule(*each, _pairs(each, open_names, extra, shapes)) for each in tried)
+        best = next((one for one in rules if _proves(one.pairs)), None)
+        if best is None:
             break
-        (stored, expected), _ = max(counts.items(), key=lambda each: (each[1], each[0]))
-        pairs = {
-            expected + name.removeprefix(stored): name
-            for name in sorted(extra)
-            if name.startswith(stored) and expected + name.removeprefix(stored) in open_names
-        }
-        if len(pairs) < _FEWEST:
-            break
-        found.append(PrefixRule(stored, expected, pairs))
-        open_names -= pairs.keys()
-        extra -= set(pairs.values())
+        found.append(best)
+        open_names -= best.pairs.keys()
+        extra -= set(best.pairs.values())
     return found
 
 
-def _by_suffix(names: Iterable[str]) -> dict[str, list[str]]:
-    """Prefixes that stand before each ending of the names."""
-    found: dict[str, list[str]] = {}
+def numbered(prefix: str) -> tuple[str, tuple[str, ...]]:
+    """A prefix with `*` for its numbers, and the numbers."""
+    parts = prefix.split(".")
+    numbers = tuple(part for part in parts if part.isdecimal())
+    return ".".join("*" if part.isdecimal() else part for part in parts), numbers
+
+
+def _proves(pairs: Mapping[str, str]) -> bool:
+    return len(pairs) >= _FEWEST and len({name.rpartition(".")[0] for name in pairs}) > 1
+
+
+def _pairs(
+    rule: tuple[str, str], missing: set[str], extra: set[str], shapes: tuple[Shapes, Shapes]
+) -> dict[str, str]:
+    """Parameters that a rule finds a tensor of the same shape for."""
+    found = {}
+    for name in sorted(extra):
+        param = _applied(rule, name)
+        if param in missing:
+            ours, theirs = shapes[0].get(param), shapes[1].get(name)
+            if ours is None or theirs is None or ours == theirs:
+                found[param] = name
+    return found
+
+
+def _applied(rule: tuple[str, str], name: str) -> str:
+    """The name that a rule makes of a name; empty where it does not begin as the rule says."""
+    stored, expected = rule
+    for prefix, suffix in _cuts(name):
+        if prefix == stored:
+            return expected + suffix
+        masked, numbers = numbered(prefix)
+        if "*" in stored and masked == stored:
+            return _filled(expected, numbers) + suffix
+    return ""
+
+
+def _filled(masked: str, numbers: Iterable[str]) -> str:
+    for number in numbers:
+        masked = masked.replace("*", number, 1)
+    return masked
+
+
+def _by_suffix(names: Iterable[str]) -> dict[str, dict[str, set[str]]]:
+    """Prefixes that stand before each ending of the names, under what they are without numbers."""
+    found: dict[str, dict[str, set[str]]] = {}
     for name in names:
         for prefix, suffix in _cuts(name):
-            found.setdefault(suffix, []).append(prefix)
+            found.setdefault(suffix, {}).setdefault(numbered(prefix)[0], set()).add(prefix)
     return found
 
 
@@ -85,10 +131,18 @@ def _cuts(name: str) -> Iterator[tuple[str, str]]:
         yield ".".join(parts[:place]) + ".", ".".join(parts[place:])
 
 
-def _rules(name: str, by_suffix: dict[str, list[str]]) -> list[tuple[str, str]]:
+def _rules(name: str, by_suffix: dict[str, dict[str, set[str]]]) -> list[tuple[str, str]]:
     """Rules that the longest ending which a missing name shares would make."""
     for prefix, suffix in _cuts(name):
         # An ending such as `weight` is shared by hundreds and proves nothing.
         if suffix in by_suffix and len(by_suffix[suffix]) <= _MOST_OWNERS:
-            return [(prefix, one) for one in by_suffix[suffix]]
+            masked, numbers = numbered(prefix)
+            found: list[tuple[str, str]] = []
+            for other, whole in by_suffix[suffix].items():
+                alike = numbers and other.count("*") == len(numbers)
+                if alike and _filled(other, numbers) in whole:
+                    found.append((masked, other))
+                elif len(whole) <= _MOST_OWNERS:
+                    found += [(prefix, one) for one in whole]
+            return found
     return []

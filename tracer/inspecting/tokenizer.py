@@ -20,12 +20,13 @@ from tracer.survey import Survey
 ROLES: Final = ("bos", "eos", "pad")
 _EMBEDDINGS: Final = (
     "embed_tokens.weight",
-    "wte.weight",
     "word_embeddings.weight",
-    "shared.weight",
+    "wte.weight",
     "tok_embeddings.weight",
+    "shared.weight",
     "embeddings.weight",
 )
+"""Ends of names, whole parts, the surest first: position embeddings are no `embeddings`."""
 _TEMPLATES: Final = ("chat_template.jinja", "chat_template.json", "processor_config.json")
 _LARGEST_TEXT: Final = 200_000_000
 
@@ -95,7 +96,8 @@ def _vocabulary(survey: Survey) -> tuple[dict[str, int], str | None, int]:
         held = model.get("vocab")
         found = _ids(held) if isinstance(held, dict) else {}
         if isinstance(held, list):  # Unigram: pairs of text and score, in order
-            found = {str(one[0]): place for place, one in enumerate(held) if one}
+            pairs = [(place, one) for place, one in enumerate(held) if isinstance(one, list)]
+            found = {str(one[0]): place for place, one in pairs if one}
         added = whole.get("added_tokens")
         for one in added if isinstance(added, list) else ():
             if isinstance(one, dict) and type(one.get("id")) is int:
@@ -203,11 +205,12 @@ def _config_rows(config: Mapping[str, Any]) -> int | None:
 
 
 def _embedding_rows(survey: Survey) -> int | None:
-    for path in survey.chosen:
-        header = survey.headers.get(path)
-        for key, entry in header.tensors.items() if header else ():
-            if key.endswith(_EMBEDDINGS) and "visual" not in key and len(entry.shape) == 2:
-                return entry.shape[0]
+    headers = [survey.headers[path] for path in survey.chosen if path in survey.headers]
+    shapes = {key: one.shape for header in headers for key, one in header.tensors.items()}
+    for ending in _EMBEDDINGS:
+        for key, shape in shapes.items():
+            if f".{key}".endswith(f".{ending}") and "visual" not in key and len(shape) == 2:
+                return shape[0]
     return None
 
 
@@ -224,8 +227,14 @@ def _templates(survey: Survey, own: Mapping[str, Any]) -> Iterator[tuple[str, in
     held = own.get("chat_template")
     if held is not None:
         # Several templates are a list of names and texts.
-        texts = [one.get("template") for one in held] if isinstance(held, list) else [held]
-        yield "tokenizer_config.json", sum(len(str(text)) for text in texts)
+        texts = [_template(one) for one in held] if isinstance(held, list) else [held]
+        sizes = [len(text) for text in texts if isinstance(text, str)]
+        if sizes:
+            yield "tokenizer_config.json", sum(sizes)
+
+
+def _template(entry: Any) -> Any:
+    return entry.get("template") if isinstance(entry, dict) else None
 
 
 def tokenizer_problems(survey: Survey, facts: TokenizerFacts) -> Iterator[Problem]:

@@ -124,6 +124,13 @@ def an_index_that_is_no_json(bench: Bench):
     return folder
 
 
+@fault("file_damaged", also=(*BARE, "file_unused"))
+def an_index_that_names_nothing(bench: Bench):
+    folder = shards(bench)
+    rewritten(folder / "model.safetensors.index.json", lambda index: index.update(weight_map={}))
+    return folder
+
+
 @fault("path_outside_folder", also=BARE)
 def an_index_that_leads_out(bench: Bench):
     folder = shards(bench)
@@ -140,6 +147,13 @@ def leads_out(index):
 def shards_without_their_index(bench: Bench):
     folder = shards(bench)
     (folder / "model.safetensors.index.json").unlink()
+    return folder
+
+
+@fault("folder_incomplete", also=BARE)
+def weights_of_a_variant_alone(bench: Bench):
+    folder = bench.copy(bench.folder("llama"))
+    (folder / "model.safetensors").rename(folder / "model.fp16.safetensors")
     return folder
 
 

@@ -64,6 +64,21 @@ def a_model_that_was_compiled(bench: Bench):
     return model
 
 
+@fault("model_compiled")
+def a_layer_that_was_compiled(bench: Bench):
+    model = bench.fresh("llama")
+    model.model.layers[1] = torch.compile(model.model.layers[1], backend="eager")
+    return model
+
+
+@fault("model_compiled", "model_differs")
+def a_compiled_layer_that_was_changed(bench: Bench):
+    model = a_layer_that_was_compiled(bench)
+    with torch.no_grad():
+        model.model.layers[1].mlp.up_proj.weight.add_(1)
+    return model
+
+
 @fault("model_hooked")
 def a_hook_of_the_users(bench: Bench):
     model = bench.fresh("llama")

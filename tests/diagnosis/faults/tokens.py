@@ -35,6 +35,22 @@ def a_token_added_without_a_row(bench: Bench):
     return folder
 
 
+BEYOND = ("ids_beyond_embedding", "embedding_of_another_size")
+
+
+@clean(*BEYOND, also=("folder_without_tokenizer",))
+def positions_that_are_fewer_than_words(bench: Bench):
+    return bench.folder("bert")  # its position embeddings stand before its word embeddings
+
+
+@clean(*BEYOND, also=("folder_without_template", *CHAT))
+def a_tokenizer_with_values_of_other_kinds(bench: Bench):
+    folder = chat(bench)
+    rewritten(folder / "tokenizer_config.json", lambda own: own.update(chat_template=[1]))
+    rewritten(folder / "tokenizer.json", lambda own: own["model"].update(vocab=[1, [], ["a", 0]]))
+    return folder
+
+
 @fault("stop_ids_disagree", also=())
 def a_generation_that_stops_at_another_token(bench: Bench):
     folder = chat(bench)

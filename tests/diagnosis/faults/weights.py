@@ -8,13 +8,20 @@ from transformers import (
     AutoConfig,
     AutoModelForCausalLM,
     AutoModelForSequenceClassification,
+    BertForPreTraining,
     LlamaForCausalLM,
     PretrainedConfig,
     PreTrainedModel,
 )
 
-ALL = ("weights_initialised", "head_random", "weights_mismatched", "weights_prefixed")
-ALL += ("left_on_meta", "buffers_unwritten", "ties_undone", "tie_overwrote")
+ALL = (
+    "layers_dropped",
+    "weights_initialised",
+    "head_random",
+    "weights_mismatched",
+    "weights_prefixed",
+)
+ALL += ("left_on_meta", "buffers_unwritten", "ties_undone", "tie_overwrote", "layers_dropped")
 HEAD, EMBEDDING = "lm_head.weight", "model.embed_tokens.weight"
 
 
@@ -80,6 +87,48 @@ def another_vocabulary_let_pass(bench: Bench):
 def every_name_behind_a_word(bench: Bench):
     folder = changed(bench, "llama", lambda held: {f"word.{key}": one for key, one in held.items()})
     return loaded(bench, folder)
+
+
+@fault("weights_prefixed")
+def experts_behind_a_word(bench: Bench):
+    folder = changed(
+        bench, "mixtral", lambda held: {f"word.{key}": one for key, one in held.items()}
+    )
+    return loaded(bench, folder)
+
+
+@fault("weights_prefixed")
+def attention_under_another_name_in_each_layer(bench: Bench):
+    folder = changed(
+        bench,
+        "llama",
+        lambda held: {key.replace(".self_attn.", ".attention."): one for key, one in held.items()},
+    )
+    return loaded(bench, folder)
+
+
+@fault("head_random")
+def a_pretrained_bert_as_a_classifier(bench: Bench):
+    folder = bench.new()
+    BertForPreTraining(AutoConfig.from_pretrained(bench.folder("bert"))).save_pretrained(folder)
+    return loaded(bench, folder, AutoModelForSequenceClassification)
+
+
+def cut_in_config(bench: Bench):
+    """A configuration with half of the file's layers."""
+    folder = bench.copy(bench.folder("llama"))
+    rewritten(folder / "config.json", lambda config: config.update(num_hidden_layers=1))
+    return folder
+
+
+@fault("layers_dropped")
+def a_load_of_half_the_layers(bench: Bench):
+    return loaded(bench, cut_in_config(bench))
+
+
+@fault("layers_dropped", also=("folder_without_tokenizer",))
+def a_folder_of_more_layers_than_configured(bench: Bench):
+    return cut_in_config(bench)
 
 
 class _Doubled(LlamaForCausalLM):
