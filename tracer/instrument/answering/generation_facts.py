@@ -138,6 +138,8 @@ def _mask_origin(run: Run, config: Any) -> str:
 
 def _attended_pads(run: Run, config: Any) -> int | None:
     mask, pad = run.kwargs.get("attention_mask"), config.pad_token_id
+    if pad is None:  # the library takes the first end id then
+        pad = next(iter(run.stop_ids), None)
     if run.model.config.is_encoder_decoder:
         return None  # the mask is the encoder's, the ids at hand are the decoder's
     if pad is None or _mask_origin(run, config) == "inferred from pad ids":
