@@ -55,6 +55,8 @@ def _known_ends(trace: Trace, call: Generating) -> dict[int, str]:
     for one in own if isinstance(own, list) else [own]:
         if one is not None:
             ends[int(one)] = "generation_config"
+    for one in summary(call.call).get("config_end_ids") or ():
+        ends.setdefault(int(one), "config")
     for one in _written_behind_messages(call):
         ends.setdefault(one, "chat_template")
     for one in _of_tokenizer(trace, call):

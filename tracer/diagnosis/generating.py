@@ -103,6 +103,12 @@ class Generating:
         return [int(one["id"]) for one in items(self.call["stop_ids"])]
 
     @property
+    def pad_id(self) -> int | None:
+        """The id that fills rows up; the library takes the first end id where none is set."""
+        told = self.effective("pad_token_id")
+        return told if told is not None else next(iter(self.stop_ids), None)
+
+    @property
     def finish(self) -> list[str]:
         """Why each row ended."""
         return [str(one) for one in items(self.call["finish"])]

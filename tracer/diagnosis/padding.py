@@ -25,13 +25,20 @@ def padding_on_the_right(trace: Trace) -> Iterator[Found]:
     for call in generations(trace):
         if call.is_encoder_decoder:
             continue
-        rows = [row for row, part in call.prompt.groupby("row") if _ends_hidden(part["attended"])]
+        rows = [row for row, part in call.prompt.groupby("row") if _ends_hidden(_seen(call, part))]
         if rows:
             ends = call.prompt[call.prompt["row"].isin(rows)].groupby("row").tail(1)
             yield Found(
                 {"rows": rows, "count": len(rows), "whole": call.prompt["row"].nunique()},
                 rows_of("tokens", ends, *_SHOWN) + call.call_row("mask_origin"),
             )
+
+
+def _seen(call: Generating, part: pd.DataFrame) -> pd.Series:
+    """What attention sees of a row; of a mask that the library makes of the ids, all but pads."""
+    if call.mask_origin == "inferred from pad ids":
+        return part["token_id"].dropna() != call.pad_id
+    return part["attended"]
 
 
 def _ends_hidden(attended: pd.Series) -> bool:
@@ -55,13 +62,18 @@ def padding_attended(trace: Trace) -> Iterator[Found]:
 
 def _attended_pads(call: Generating) -> pd.DataFrame:
     """Rows of `tokens`: pads at the ends of a prompt's rows that the mask does not hide."""
-    pad = call.effective("pad_token_id")
-    if pad is None or not call.mask_origin or call.is_encoder_decoder:
-        return call.prompt.head(0)
-    if call.mask_origin.startswith("inferred"):
-        return call.prompt.head(0)  # the library hides every pad id then
-    parts = [_ends(part, pad, call) for _, part in call.prompt.groupby("row")]
-    found = pd.concat(parts) if parts else call.prompt.head(0)
+    pad = call.pad_id
+    prompt = call.prompt
+    if call.is_encoder_decoder:
+        prompt = prompt[(prompt["part"] == "encoder") & prompt["attended"].notna()]
+    # The library hides every pad id where it makes the mask of them, or for an encoder.
+    is_made = call.mask_origin.startswith(("inferred", "made by"))
+    if pad is None or not call.mask_origin or is_made or prompt.empty:
+        return prompt.head(0)
+    found = pd.concat([_ends(part, pad, call) for _, part in prompt.groupby("row")])
+    starts = found["position"] == prompt["position"].min()
+    if starts.sum() == prompt["row"].nunique() == found["row"].nunique() == len(found):
+        return prompt.head(0)  # every row begins with it, once: so this model's prompts begin
     return found[found["attended"].fillna(True).astype(bool)]
 
 
@@ -83,7 +95,7 @@ def _ends(part: pd.DataFrame, pad: int, call: Generating) -> pd.DataFrame:
 def mask_inferred(trace: Trace) -> Iterator[Found]:
     """No mask was given: the library hid every pad id, wherever it stood."""
     for call in generations(trace):
-        pad = call.effective("pad_token_id")
+        pad = call.pad_id
         if call.mask_origin != "inferred from pad ids" or not call.prompt_rows:
             continue
         hidden = call.prompt[call.prompt["token_id"] == pad]
@@ -102,7 +114,7 @@ def mask_inferred(trace: Trace) -> Iterator[Found]:
 def pad_equals_end(trace: Trace) -> Iterator[Found]:
     """Padding, no mask, and a pad id that ends answers too: no mask can be inferred."""
     for call in generations(trace):
-        pad = call.effective("pad_token_id")
+        pad = call.pad_id
         if call.mask_origin == "all ones" and pad in call.stop_ids:
             pads = _attended_pads(call)
             if len(pads):

@@ -23,11 +23,13 @@ def modules_hidden(trace: Trace) -> Answers:
     """Compiled forwards, inside which no module was seen."""
     if trace.manifest.get("options", {}).get("detail") == "stages":
         return
-    calls = trace["calls"]
-    compiled = calls[calls["compiled"].fillna(False).astype(bool)]
+    calls, faults = trace["calls"], trace["faults"]
+    faults = faults[faults["reason"].fillna("").str.contains("compiled", regex=False)]
+    # One layer may be compiled alone; its fault names the model first, then the layer.
+    in_parts = calls["model"].isin(faults["target"].str.split(" ").str[0])
+    in_parts &= calls["kind"].isin(["generate", "forward"])
+    compiled = calls[calls["compiled"].fillna(False).astype(bool) | in_parts]
     for model, own in compiled.groupby("model", sort=False, dropna=False):
-        faults = trace["faults"]
-        faults = faults[faults["reason"].fillna("").str.contains("compiled", regex=False)]
         yield Found(
             {"model": model_title(trace, model), "count": len(own)},
             rows_of("calls", own, "name", "compiled", "duration_ns")

@@ -22,7 +22,7 @@ _DROPPED: Final = "accepted and dropped"
 _SAMPLING: Final[dict[str, tuple[Any, ...]]] = {
     "temperature": (0, 1),
     "top_p": (1,),
-    "top_k": (0,),
+    "top_k": (0, 50),  # the library's own
     "min_p": (0,),
     "typical_p": (1,),
     "epsilon_cutoff": (0,),
@@ -77,6 +77,8 @@ def argument_dropped(trace: Trace) -> Iterator[Found]:
     """Arguments that a call accepted and dropped without a word."""
     settings = trace["settings"]
     unused = settings[settings["used"].eq(False) & settings["asked"].notna()]
+    # A release that drops it makes fast tokenizers alone; a pipeline asks for one by itself.
+    unused = unused[~(unused["setting"].eq("use_fast") & unused["asked"].eq("true"))]
     is_dropped = unused["why"].fillna("").str.startswith(_DROPPED)
     for (event, scope), rows in unused[is_dropped].groupby(["event", "scope"]):
         yield Found(

@@ -9,12 +9,19 @@ import pandas as pd
 
 from tracer.analysis.inputs import image_chain, video_times
 from tracer.diagnosis.finding import Found, rows_of
-from tracer.diagnosis.generating import summary
+from tracer.diagnosis.generating import generations, summary
 from tracer.diagnosis.rules import rule
 from tracer.trace import Trace
 
 _COUNTS: Final = ("expected_tokens", "found_tokens", "replaced_embeddings", "first_position")
 _SIZES: Final = ("original_w", "original_h", "helper_w", "helper_h", "processor_w", "processor_h")
+_WITHOUT_FEATURES: Final = frozenset(
+    {
+        "input_ids", "attention_mask", "position_ids", "cache_position", "token_type_ids",
+        "mm_token_type_ids", "image_grid_thw", "video_grid_thw", "second_per_grid_ts",
+    }
+)  # fmt: skip
+"""Tensors of a call that hold nothing of a picture but its size."""
 _ENLARGED: Final = 1.5  # times the area: less is rounding to whole patches
 
 
@@ -65,6 +72,30 @@ def placeholders_differ(trace: Trace) -> Iterator[Found]:
             },
             rows_of("images", image.to_frame().T, *_COUNTS),
         )
+
+    yield from _pictures_left_out(trace)
+
+
+def _pictures_left_out(trace: Trace) -> Iterator[Found]:
+    """Placeholders in a prompt that no tensor of the call has features for."""
+    inputs = trace["inputs"]
+    for call in generations(trace):
+        given = inputs[inputs["call"] == call.seq]
+        why = call.call["cache_why"]
+        if given.empty or set(given["tensor"]) - _WITHOUT_FEATURES or _is_passed(why):
+            continue  # features may come as any tensor, or stand in the cache already
+        for kind in ("image", "video"):
+            places = call.prompt[call.prompt["kind"] == kind]
+            if len(places):
+                yield Found(
+                    {"kind": kind, "image": 0, "expected": 0, "found": len(places)},
+                    rows_of("tokens", places, "row", "position", "token_id", "kind")
+                    + rows_of("inputs", given, "tensor", "shape"),
+                )
+
+
+def _is_passed(cache_why: Any) -> bool:
+    return isinstance(cache_why, str) and cache_why.startswith("passed")
 
 
 @rule("picture_resized_twice", "warning", "trace", "QwenLM/Qwen3-VL#1052")

@@ -47,6 +47,13 @@ def one_end_token_in_place_of_the_models_list(bench: Bench):
     return _asked(bench, _rigged(bench, SAID, eos_token_id=[2, 7]), eos_token_id=2)
 
 
+@fault("end_token_no_stop")
+def an_end_token_that_config_json_alone_has(bench: Bench):
+    model = _rigged(bench, SAID, eos_token_id=3)
+    model.config.eos_token_id = 7
+    return _asked(bench, model)
+
+
 @clean("end_token_no_stop")
 def the_models_own_list_of_end_tokens(bench: Bench):
     return _asked(bench, _rigged(bench, SAID, eos_token_id=[2, 7]))

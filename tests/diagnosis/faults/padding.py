@@ -65,6 +65,43 @@ def a_mask_of_ones_over_padding_that_is_the_begin_token_too(bench: Bench):
     return recording.trace
 
 
+@fault("padding_attended", "pad_equals_end")
+def padding_with_the_end_token_where_no_pad_token_is_set(bench: Bench):
+    model = bench.fresh("llama")
+    model.generation_config.pad_token_id = None
+    model.generation_config.eos_token_id = 2
+    ids = torch.where(LEFT == 0, 2, LEFT)
+    with bench.recorded() as recording:
+        model.generate(input_ids=ids, **(GREEDY | {"pad_token_id": None}))
+    return recording.trace
+
+
+@fault("padding_attended")
+def a_mask_of_ones_over_an_encoders_padding(bench: Bench):
+    return _asked(bench, RIGHT, "t5", attention_mask=torch.ones_like(RIGHT))
+
+
+@clean("padding_attended", "padding_on_the_right")
+def an_encoders_padding_hidden_by_its_mask(bench: Bench):
+    return _asked(bench, RIGHT, "t5", attention_mask=_mask(RIGHT))
+
+
+@clean("padding_attended", "padding_on_the_right")
+def an_encoders_padding_without_a_mask(bench: Bench):
+    return _asked(bench, RIGHT, "t5")
+
+
+@clean("padding_attended", "pad_equals_end")
+def prompts_that_begin_with_their_end_token_once(bench: Bench):
+    model = bench.fresh("llama")
+    model.generation_config.bos_token_id = 1
+    ids = torch.tensor([[2, 12, 13, 14]])
+    ends = {"pad_token_id": 2, "eos_token_id": 2}
+    with bench.recorded() as recording:
+        model.generate(ids, attention_mask=torch.ones_like(ids), **(GREEDY | ends))
+    return recording.trace
+
+
 @clean("padding_attended")
 def a_prompt_that_begins_with_a_marker_that_is_the_pad_token_too(bench: Bench):
     model = bench.fresh("llama")
@@ -72,6 +109,11 @@ def a_prompt_that_begins_with_a_marker_that_is_the_pad_token_too(bench: Bench):
     with bench.recorded() as recording:
         model.generate(torch.tensor([[0, 11, 12, 13]]), **GREEDY, eos_token_id=0)
     return recording.trace
+
+
+@fault("padding_on_the_right", "mask_inferred")
+def a_batch_padded_on_the_right_without_a_mask(bench: Bench):
+    return _asked(bench, RIGHT)
 
 
 @fault("mask_inferred")

@@ -19,6 +19,15 @@ def a_compiled_forward(bench: Bench):
     return recording.trace
 
 
+@fault("modules_hidden")
+def a_compiled_layer(bench: Bench):
+    model = bench.fresh("llama")
+    model.model.layers[0].compile(backend="eager")
+    with bench.recorded(detail="modules") as recording:
+        model.generate(IDS, attention_mask=torch.ones_like(IDS), **ASK)
+    return recording.trace
+
+
 @clean("modules_hidden")
 def a_forward_as_it_is(bench: Bench):
     model = bench.model("llama")

@@ -6,7 +6,7 @@ import warnings
 import torch
 from diagnosis.bench import Bench
 from diagnosis.cases import clean, fault
-from transformers import AutoModelForCausalLM
+from transformers import AutoModelForCausalLM, pipeline
 
 IDS = torch.tensor([[11, 12, 13, 14, 15, 16]])
 
@@ -45,7 +45,9 @@ def a_temperature_for_sampling(bench: Bench):
 
 @clean("setting_ignored")
 def neutral_values_for_greedy_decoding(bench: Bench):
-    return _asked(bench, do_sample=False, temperature=1.0, top_p=1.0, repetition_penalty=1.0)
+    return _asked(
+        bench, do_sample=False, temperature=1.0, top_p=1.0, repetition_penalty=1.0, top_k=50
+    )
 
 
 @fault("argument_dropped")
@@ -61,6 +63,14 @@ def an_argument_that_the_tokenizer_knows(bench: Bench):
     _, processor = bench.seeing_model()
     with bench.recorded() as recording:
         processor(text=["Hello"], return_tensors="pt", padding=True)
+    return recording.trace
+
+
+@clean("argument_dropped")
+def a_chat_pipeline_made_and_asked(bench: Bench):
+    with bench.recorded() as recording:
+        chat = pipeline("text-generation", model=str(bench.chat()))
+        chat([{"role": "user", "content": "Hello!"}], max_new_tokens=30, do_sample=False)
     return recording.trace
 
 

@@ -3,6 +3,7 @@
 import contextlib
 
 import numpy as np
+import torch
 from diagnosis.bench import Bench
 from diagnosis.cases import GENERATION, clean, fault
 from PIL import Image
@@ -57,6 +58,28 @@ def a_placeholder_taken_out_afterwards(bench: Bench):
             for name, value in inputs.items()
         }
         model.generate(**changed, **GREEDY)
+    return recording.trace
+
+
+@fault("placeholders_differ")
+def a_picture_that_the_call_leaves_out(bench: Bench):
+    model, processor = bench.seeing_model()
+    with bench.recorded() as recording:
+        inputs = processor(text=[MARKED], images=[PICTURE], return_tensors="pt")
+        names = ("input_ids", "attention_mask")
+        model.generate(**{name: inputs[name] for name in names}, **GREEDY)
+    return recording.trace
+
+
+@clean("placeholders_differ")
+def a_second_answer_that_rests_on_the_cache(bench: Bench):
+    model, processor = bench.seeing_model()
+    with bench.recorded() as recording:
+        inputs = processor(text=[MARKED], images=[PICTURE], return_tensors="pt")
+        first = model.generate(**inputs, **GREEDY, return_dict_in_generate=True)
+        ids = first.sequences
+        name = "cache" if hasattr(first, "cache") else "past_key_values"
+        model.generate(ids, attention_mask=torch.ones_like(ids), **{name: first[name]}, **GREEDY)
     return recording.trace
 
 

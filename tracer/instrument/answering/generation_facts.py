@@ -85,20 +85,29 @@ def _tell_call(run: Run, config: Any, kwargs: dict[str, Any]) -> None:
         "grad_mode": modules.grad_mode(),
         **model_state.of(run.model),
         "compiled": run.is_compiled or modules.is_compiled(run.model),
-        "summary": _caches_alive(run, cache),
+        "summary": {**_caches_alive(run, cache), **_ends_of_config(run)} or None,
         "rng_state": None
         if run.is_greedy
         else {"cpu": bytes(torch.random.get_rng_state().tolist()).hex()},
     }
 
 
-def _caches_alive(run: Run, own: Any) -> dict[str, list[str]] | None:
+def _caches_alive(run: Run, own: Any) -> dict[str, list[str]]:
     """Caches of earlier calls that somebody still holds as this call begins, by their short ids."""
     recorder = run.recorder
     others = [one for one in recorder.caches.alive() if one is not own]
     # A cache of tuples goes by the run that holds it, which proves nothing of its tensors.
     held = [recorder.caches.of(one) for one in others if hasattr(one, "get_seq_length")]
-    return {"caches_alive": sorted(held)} if held else None
+    return {"caches_alive": sorted(held)} if held else {}
+
+
+def _ends_of_config(run: Run) -> dict[str, list[int]]:
+    """End ids of the model's config that end nothing in this call: its other file has others."""
+    text = getattr(run.model.config, "get_text_config", lambda **_: run.model.config)(decoder=True)
+    told = getattr(text, "eos_token_id", None)
+    ids = told if isinstance(told, list | tuple) else [told]
+    others = [one for one in ids if isinstance(one, int) and one not in run.stop_ids]
+    return {"config_end_ids": others} if others else {}
 
 
 def mode(run: Run) -> str:
@@ -138,6 +147,8 @@ def _mask_origin(run: Run, config: Any) -> str:
 
 def _attended_pads(run: Run, config: Any) -> int | None:
     mask, pad = run.kwargs.get("attention_mask"), config.pad_token_id
+    if pad is None:  # the library takes the first end id then
+        pad = next(iter(run.stop_ids), None)
     if run.model.config.is_encoder_decoder:
         return None  # the mask is the encoder's, the ids at hand are the decoder's
     if pad is None or _mask_origin(run, config) == "inferred from pad ids":
