@@ -96,7 +96,7 @@ def mask_inferred(trace: Trace) -> Iterator[Found]:
     """No mask was given: the library hid every pad id, wherever it stood."""
     for call in generations(trace):
         pad = call.pad_id
-        if call.mask_origin != "inferred from pad ids" or not call.prompt_rows:
+        if pad is None or call.mask_origin != "inferred from pad ids" or not call.prompt_rows:
             continue
         hidden = call.prompt[call.prompt["token_id"] == pad]
         at_ends = pd.concat([_ends(part, pad, call) for _, part in call.prompt.groupby("row")])

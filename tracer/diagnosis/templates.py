@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
-from typing import Final
+from typing import Any, Final
 
 import pandas as pd
 
@@ -33,12 +33,21 @@ def template_missing(trace: Trace) -> Iterator[Found]:
         own = call.prompt[~call.prompt["origin"].isin(["pad", "tokenizer"])]
         is_bare = own["origin"].eq("unknown").all() and not own["kind"].isin(_MARKS).any()
         text = _text(own)
-        if len(own) and is_bare and text and not _WRITTEN_BY_HAND.search(text):
+        if len(own) and is_bare and text and not _is_rendered(text, summary(encoding)):
             yield Found(
                 {"tokens": len(own), "tokenizer": str(encoding["name"])},
                 rows_of("calls", encoding.to_frame().T, "name", "summary")
                 + rows_of("tokens", own.head(5), "row", "position", "text", "origin"),
             )
+
+
+def _is_rendered(text: str, told: dict[str, Any]) -> bool:
+    """Whether somebody wrote the turns himself; another family's marks are none to this model."""
+    marks = {one.group().lower() for one in _WRITTEN_BY_HAND.finditer(text)}
+    own = told.get("template_marks")
+    if own is None:
+        return bool(marks)
+    return any(one in own or one.endswith(":") for one in marks)
 
 
 def _text(tokens: pd.DataFrame) -> str:

@@ -34,6 +34,29 @@ def a_question_to_a_chat_model_as_bare_text(bench: Bench):
     return _asked(bench, lambda tokenizer: tokenizer("Which shapes?", return_tensors="pt"))
 
 
+@fault("template_missing")
+def another_familys_marks_written_by_hand(bench: Bench):
+    text = "[INST] Which shapes? [/INST]"
+    return _asked(bench, lambda tokenizer: _plain(tokenizer, text))
+
+
+@fault("template_missing")
+def an_instruction_under_headings(bench: Bench):
+    text = "### Instruction:\nWhich shapes?\n### Response:\n"
+    return _asked(bench, lambda tokenizer: _plain(tokenizer, text))
+
+
+@clean("template_missing")
+def marks_of_the_templates_own_written_by_hand(bench: Bench):
+    _, tokenizer = bench.chat_model()
+    before = tokenizer.chat_template
+    tokenizer.chat_template = "{% for m in messages %}[INST] {{ m['content'] }} [/INST]{% endfor %}"
+    try:
+        return _asked(bench, lambda own: _plain(own, "[INST] Which shapes? [/INST]"))
+    finally:
+        tokenizer.chat_template = before
+
+
 @clean("template_missing", "no_generation_prompt", "special_typed", "begin_doubled")
 def a_question_through_the_template(bench: Bench):
     return _asked(bench, lambda tokenizer: _plain(tokenizer, _rendered(tokenizer)))

@@ -8,8 +8,9 @@ as is what a call that failed had made until then.
 from __future__ import annotations
 
 import dataclasses
+import re
 import sys
-from typing import Any
+from typing import Any, Final
 
 from tracer.instrument import measure
 from tracer.instrument.asking import (
@@ -29,6 +30,8 @@ from tracer.instrument.asking.prompts import Prompt
 from tracer.instrument.stages import Call, Observer, Outcome, open_call, open_span
 from tracer.recorder import Recorder
 from tracer.spans import Span, ThreadState
+
+_MARK: Final = re.compile(r"\[/?INST\]|#{2,}|<\|?/?[a-z_]+\|?>", re.I)
 
 
 @dataclasses.dataclass(slots=True)
@@ -218,6 +221,7 @@ def _counts(encoding: Encoding, work: Work) -> dict[str, Any]:
     """Placeholders before and after each was written out many times, and what was cut."""
     counts: dict[str, Any] = {
         "has_template": _has_template(work.owner, encoding.tokenizer),
+        "template_marks": _template_marks(work.owner, encoding.tokenizer),
         "has_pad_token": getattr(encoding.tokenizer, "pad_token_id", None) is not None,
         "eos_token_id": getattr(encoding.tokenizer, "eos_token_id", None),
     }
@@ -242,6 +246,15 @@ def _counts(encoding: Encoding, work: Work) -> dict[str, Any]:
 
 def _has_template(*owners: Any) -> bool:
     return any(getattr(owner, "chat_template", None) is not None for owner in owners)
+
+
+def _template_marks(*owners: Any) -> list[str]:
+    """Marks of turns that the chat templates write, in lower case: `[inst]`, `###`."""
+    sources: list[str] = []
+    for owner in owners:
+        held = getattr(owner, "chat_template", None)
+        sources += [str(one) for one in (held.values() if isinstance(held, dict) else [held])]
+    return sorted({mark.lower() for text in sources for mark in _MARK.findall(text)})
 
 
 def _keep(recorder: Recorder, work: Work) -> Encoding:
