@@ -301,6 +301,7 @@ def _explained(trace: Trace, model: str, placed: pd.DataFrame) -> set[str]:
     """
     rules, rest = _prefix_rules(trace, model, placed)
     found = {name for one in rules for name in one.pairs}
+    found |= {key.removeprefix(one.stored) for one in rules for key in rest if one.stored}
     if any(key.startswith(one.stored) for one in rules for key in rest if "*" not in one.stored):
         parts = {name.partition(".")[0] for name in found}
         random = _random(placed)["param"]
