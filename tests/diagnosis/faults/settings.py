@@ -66,7 +66,7 @@ def an_argument_that_the_tokenizer_knows(bench: Bench):
     return recording.trace
 
 
-@clean("argument_dropped")
+@clean("argument_dropped", also=("dtype_doubled",))
 def a_chat_pipeline_made_and_asked(bench: Bench):
     with bench.recorded() as recording:
         chat = pipeline("text-generation", model=str(bench.chat()))
