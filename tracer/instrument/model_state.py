@@ -1,6 +1,6 @@
 """What a model is at the moment it is called: its mode, its dropout, and how far it can reach.
 
-Plain attributes of modules and configuration, read once a call; `generation_facts` and `modules`
+Plain attributes of modules and configuration, read once a call; `generation_facts` and `forwards`
 write them into `calls`.
 """
 
@@ -9,13 +9,15 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any, Final
 
+from tracer.instrument.hooks import every_module
+
 # What configurations call the number of positions; attribute maps turn most into the first.
 _LIMITS: Final = ("max_position_embeddings", "n_positions", "max_target_positions")
 
 
 def of(model: Any) -> dict[str, Any]:
     """Columns of `calls` that tell the state of the model that the call is to."""
-    is_training = any(module.training for module in model.modules())
+    is_training = any(module.training for module in every_module(model))
     return {
         "training": is_training,
         "dropout": _dropout(model) if is_training else None,
@@ -34,7 +36,7 @@ def keeps_graph(result: Any) -> bool | None:
 def _dropout(model: Any) -> float:
     """The largest probability with which a module in training mode drops a value."""
     found = [0.0]
-    for module in model.modules():
+    for module in every_module(model):
         if not module.training:
             continue
         if "dropout" in type(module).__name__.lower():

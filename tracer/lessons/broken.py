@@ -73,23 +73,15 @@ def under_another_prefix(folder: str | Path, target: str | Path, prefix: str = "
 
 def padded_on_the_right(model: Any, tokenizer: Any, questions: list[str]) -> Any:
     """A batch of prompts that is padded behind the shorter one."""
-    side, tokenizer.padding_side = tokenizer.padding_side, "right"
-    try:
-        inputs = tokenizer(_prompts(tokenizer, questions), padding=True, return_tensors="pt")
-    finally:
-        tokenizer.padding_side = side
+    inputs = _batch(tokenizer, questions, "right")
     return model.generate(**inputs, **_GREEDY)
 
 
 def padded_without_a_mask(model: Any, tokenizer: Any, questions: list[str]) -> Any:
-    """A batch padded on the right side, with every position marked as one to attend to."""
+    """A batch padded on the left, as it should be, with every position marked as one to attend to."""
     import torch
 
-    side, tokenizer.padding_side = tokenizer.padding_side, "left"
-    try:
-        inputs = tokenizer(_prompts(tokenizer, questions), padding=True, return_tensors="pt")
-    finally:
-        tokenizer.padding_side = side
+    inputs = _batch(tokenizer, questions, "left")
     ids = inputs["input_ids"]
     return model.generate(input_ids=ids, attention_mask=torch.ones_like(ids), **_GREEDY)
 
@@ -126,6 +118,15 @@ def cut_through_the_picture(model: Any, processor: Any, picture: Any) -> Any:
         text=[text], images=[picture], truncation=True, max_length=24, return_tensors="pt"
     )
     return model.generate(**inputs, **_GREEDY)
+
+
+def _batch(tokenizer: Any, questions: list[str], padding_side: str) -> Any:
+    """Prompts of different lengths as one batch; the tokenizer's own side is put back."""
+    side, tokenizer.padding_side = tokenizer.padding_side, padding_side
+    try:
+        return tokenizer(_prompts(tokenizer, questions), padding=True, return_tensors="pt")
+    finally:
+        tokenizer.padding_side = side
 
 
 def _prompts(tokenizer: Any, questions: list[str]) -> list[str]:
