@@ -78,7 +78,7 @@ def padded_on_the_right(model: Any, tokenizer: Any, questions: list[str]) -> Any
 
 
 def padded_without_a_mask(model: Any, tokenizer: Any, questions: list[str]) -> Any:
-    """A batch padded on the left, as it should be, with every position marked as one to attend to."""
+    """A batch padded on the left, as it should be, with every position marked as one to see."""
     import torch
 
     inputs = _batch(tokenizer, questions, "left")
