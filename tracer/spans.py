@@ -14,6 +14,7 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, Final
 
 from tracer.clocks import waited_ns
+from tracer.places import Reached
 from tracer.rows import INTERRUPTED, Frame, HotRow
 
 if TYPE_CHECKING:
@@ -50,7 +51,7 @@ class ThreadState:
 
     `frames` holds the module calls that are open, above the spans that are: a hook pushes and pops
     there without looking at the spans. `context` says which call, step and stage hot rows belong
-    to, `place` from where the model was called whose modules run.
+    to, `place` from where the model was called whose modules run, `reached` by which frame.
     """
 
     __slots__ = (
@@ -66,6 +67,7 @@ class ThreadState:
         "muted",
         "pipeline",
         "place",
+        "reached",
         "recorder",
         "recorder_ns",
         "rows",
@@ -86,6 +88,7 @@ class ThreadState:
         self.call = -1
         self.context = 0
         self.place: Place | None = None  # of the outermost model that runs
+        self.reached: Reached | None = None  # the frame that called it
         self.rows: list[HotRow] = []
         self.values: dict[int, tuple[float, float, float, int]] = {}
         self.recorder_ns = 0
@@ -204,7 +207,7 @@ class ThreadState:
         """Write module calls above `keep` as interrupted: their closing hook never fired."""
         while len(self.frames) > keep:
             frame = self.frames.pop()
-            self.rows.append((frame, self.context, None, None, None, INTERRUPTED))
+            self.rows.append((*frame, self.context, None, INTERRUPTED))
             self.top = frame[1]
 
     def end_all(self) -> None:

@@ -74,7 +74,7 @@ def test_a_hook_pair_does_little(hooked):
     assert counts.calls["call"] == 2
     assert counts.calls["c_call"] <= 9
     assert len(state.rows) == before + 1
-    assert len(state.rows[-1]) == 6
+    assert len(state.rows[-1]) == 7
 
 
 def _generate(model, tokens):

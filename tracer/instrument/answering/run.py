@@ -17,6 +17,7 @@ from tracer.instrument.asking import tokens
 from tracer.instrument.asking.encodings import Encoding
 from tracer.instrument.asking.vocabulary import TextAssembler, Vocabulary
 from tracer.instrument.stages import Outcome
+from tracer.places import Reached
 from tracer.spans import Place, Span, ThreadState
 
 
@@ -70,6 +71,7 @@ class Run:
         self.defaults: dict[str, Any] = {}  # the library's own, where a config object holds them
         self.stacks: dict[tuple[int, int], str] = {}
         self.places: dict[str, Place] = {}  # by the stack
+        self.reached: Reached | None = None  # the loop's frame, where it stood last
 
     # Boundaries
 
@@ -113,7 +115,9 @@ class Run:
         where = (0, 0) if loop is None else (id(loop.f_code), loop.f_lasti)
         if where not in self.stacks:
             self.stacks[where] = places.stack(loop)
-        return self.stacks[where]
+        stack = self.stacks[where]
+        self.reached = None if loop is None else (id(loop), loop.f_lasti, stack)
+        return stack
 
     def prepared(self, outcome: Outcome) -> None:
         """The inputs are ready: how many tokens, where, under which mask."""
