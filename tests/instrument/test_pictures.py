@@ -157,6 +157,73 @@ def test_a_video_is_followed_to_its_embeddings(processor, seeing):
     assert (recording.trace["tokens"]["kind"] == "video").sum() == row.found_tokens
 
 
+_PICTURE = MESSAGES[1]["content"][0]
+_VIDEO = {"type": "video", "video": [_PICTURE["image"].rotate(90 * turn) for turn in range(4)]}
+ORDERS = {
+    "video first": [[_VIDEO, _PICTURE]],
+    "image first": [[_PICTURE, _VIDEO]],
+    "in turn": [[_PICTURE, _VIDEO, _PICTURE]],
+    "in two rows": [[_VIDEO], [_PICTURE, _VIDEO]],
+}
+
+
+def _mixed(processor, rows):
+    words = {"type": "text", "text": "What is it?"}
+    batch = [[{"role": "user", "content": [*parts, words]}] for parts in rows]
+    texts = [processor.apply_chat_template(one, tokenize=False) for one in batch]
+    images, videos = process_vision_info(batch)
+    return processor(
+        text=texts, images=images, videos=videos, padding=True, padding_side="left",
+        return_tensors="pt",
+    )  # fmt: skip
+
+
+@pytest.mark.parametrize("rows", ORDERS.values(), ids=ORDERS)
+@pytest.mark.parametrize("way", ["generate", "beams", "forward"])
+def test_images_and_videos_of_one_prompt_each_have_their_own_features(processor, seeing, rows, way):
+    with tracer.record(strict=True) as recording:
+        inputs = _mixed(processor, rows)
+        if way == "forward":
+            with torch.no_grad():
+                seeing(**inputs)
+        else:
+            beams = 2 if way == "beams" else 1
+            seeing.generate(**inputs, max_new_tokens=1, do_sample=False, num_beams=beams)
+    images = recording.trace["images"]
+    assert sorted(images["kind"]) == sorted(part["type"] for row in rows for part in row)
+    assert (images["expected_tokens"] > 0).all()
+    assert (images["found_tokens"] == images["expected_tokens"]).all()
+    assert (images["replaced_embeddings"] == images["expected_tokens"]).all()
+    verdicts = recording.trace.audit().set_index("check")["verdict"]
+    assert verdicts["7 placeholders = features"] == "holds"
+
+
+def test_features_that_did_not_come_to_their_place_are_counted_by_what_stands_there(
+    processor, seeing
+):
+    """The model is handed a video where the image is: none of either is where it belongs."""
+
+    def swapped(module, args, kwargs):
+        embeddings = kwargs.get("inputs_embeds")
+        if embeddings is not None and embeddings.shape[1] > 1:
+            kwargs["inputs_embeds"] = embeddings.flip(1)
+        return args, kwargs
+
+    with tracer.record(strict=True) as recording:
+        inputs = _mixed(processor, ORDERS["video first"])
+        hook = seeing.model.language_model.register_forward_pre_hook(
+            swapped, with_kwargs=True, prepend=True
+        )
+        try:
+            seeing.generate(**inputs, max_new_tokens=1, do_sample=False)
+        finally:
+            hook.remove()
+    images = recording.trace["images"]
+    assert (images["replaced_embeddings"] < images["expected_tokens"]).all()
+    verdicts = recording.trace.audit().set_index("check")["verdict"]
+    assert verdicts["7 placeholders = features"] == "broken"
+
+
 def test_a_template_that_tokenizes_tells_prompt_tokens_and_image(processor, seeing):
     if release() < FIVE:
         pytest.skip("it takes no system message of plain text")

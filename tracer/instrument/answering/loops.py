@@ -20,7 +20,7 @@ from tracer.instrument.answering.feeding import (
     read_ends,
 )
 from tracer.instrument.answering.step import Row
-from tracer.instrument.hooks import InertInCopies
+from tracer.instrument.hooks import InertInCopies, every_module
 from tracer.instrument.installer import tracing_test
 from tracer.instrument.stages import Call, Outcome
 from tracer.recorder import Recorder
@@ -251,7 +251,7 @@ def _watch_positions(recorder: Recorder, model: Any) -> None:
             if hasattr(given, "ndim"):
                 step.positions = ends(given)
 
-    for module in model.modules():
+    for module in every_module(model):
         if caches.is_rotary(type(module).__name__):
             handle = module.register_forward_pre_hook(InertInCopies(rotating), with_kwargs=True)
             recorder.notes["handles"].append(handle)
