@@ -544,6 +544,7 @@ _TABLES = (
         _text("class_name", "Class of the processor"),
         _integer("removed_tokens", "Ids that it set to -inf"),
         _real("chosen_delta", "Change that it made to the chosen id's score"),
+        _integer("chosen_rank", "Rank of the chosen id after it, where greedy took no raw best"),
         _real("entropy_before", "Entropy going in, in nats"),
         _real("entropy_after", "Entropy coming out, in nats"),
     ),

@@ -1,5 +1,6 @@
 """Toy models of each family, healthy: same answer, no fault, the audit holds, the counts right."""
 
+import pandas as pd
 import pytest
 import torch
 import transformers as library
@@ -129,6 +130,56 @@ def test_a_quantised_cache_is_told_by_what_it_holds():
         parts = [one for pair in (layer._quantized_keys, layer._quantized_values) for one in pair]
         held = sum(one.nbytes for one in parts) + layer.keys.nbytes + layer.values.nbytes
         assert row.size_bytes == held > 0
+
+
+LINEAR = {
+    "MambaForCausalLM": ("MambaConfig", {
+        "vocab_size": 48, "hidden_size": 16, "num_hidden_layers": 2, "state_size": 4,
+        "pad_token_id": 0, "bos_token_id": 1, "eos_token_id": 2,
+    }),
+    "JambaForCausalLM": ("JambaConfig", SMALL | {
+        "attn_layer_period": 2, "attn_layer_offset": 1, "num_experts": 2, "num_experts_per_tok": 1,
+        "mamba_d_state": 4, "mamba_dt_rank": 2, "use_mamba_kernels": False,
+    }),
+}  # fmt: skip
+
+
+@pytest.mark.skipif(release() < FIVE, reason="there such states are in caches of each model's own")
+@pytest.mark.parametrize("family", LINEAR)
+def test_states_of_linear_attention_take_their_bytes_and_hold_no_tokens(family):
+    model, kept = _built(family, *LINEAR[family]), {}
+
+    def work():
+        answer = _asked(model, ROWS, return_dict_in_generate=True)
+        kept["cache"] = answer.cache
+        return answer.sequences
+
+    _, trace = _healthy(work)
+    last = trace["cache_layers"].query("step == @NEW - 1").sort_values("layer")
+    for row, layer in zip(last.itertuples(), kept["cache"].layers, strict=True):
+        assert row.class_name == type(layer).__name__
+        states = [getattr(layer, name, {}) for name in ("conv_states", "recurrent_states")]
+        held = sum(one.nbytes for every in states for one in every.values() if one is not None)
+        keys = getattr(layer, "keys", None)
+        held += 0 if keys is None else keys.nbytes + layer.values.nbytes
+        assert row.size_bytes == held > 0
+        tokens = None if keys is None else keys.shape[-2]
+        assert (None if pd.isna(row.tensor_tokens) else row.tensor_tokens) == tokens
+        assert (None if pd.isna(row.tokens_seen) else row.tokens_seen) == tokens
+    steps = trace["steps"].sort_values("step")
+    assert steps["cache_bytes"].iloc[-1] == last["size_bytes"].sum()
+    assert steps["cache_tokens_after"].isna().all() == (family == "MambaForCausalLM")
+
+
+def test_a_cache_that_a_model_never_looks_at_is_told_as_such():
+    model = _built("OpenAIGPTLMHeadModel", "OpenAIGPTConfig", DECODERS["GPT2LMHeadModel"][1])
+    _, trace = _healthy(lambda: _asked(model, ROWS))
+    (call,) = trace["calls"].itertuples()
+    assert call.cache_why.endswith("never filled by the model") == (call.cache_class is not None)
+    steps = trace["steps"].sort_values("step")
+    assert steps["input_tokens"].tolist() == list(range(6, 6 + NEW))
+    assert steps[["cache", "cache_tokens_before", "cache_tokens_after"]].isna().all(axis=None)
+    assert trace.rows("cache_layers") == 0
 
 
 class OwnCache(library.DynamicCache):

@@ -16,15 +16,15 @@ from tracer.auditing.source import Finding, Source, counted, is_one_of, is_true,
 
 _PLAIN_MODES: Final = "greedy|sampl"  # what a mode begins with
 _BEAMS: Final = "beam search"
-_CROSSED: Final = "rows change places"
-"""Said of a loop that the library does not know: its rows are no sequences."""
+_UNTOLD: Final = "rows change places|not followed to the end"
+"""Said of a loop that the library does not know: its choices are not all that it returned."""
 
 
 def _single_calls(source: Source) -> set[int]:
     """Finished calls of generate where a row is one sequence."""
     calls = source["calls"]
     calls = calls[is_one_of(calls["kind"], "generate") & is_one_of(calls["status"], "ok")]
-    calls = calls[~is_true(calls["mode"].str.contains(_CROSSED))]
+    calls = calls[~is_true(calls["mode"].str.contains(_UNTOLD))]
     modes = tuples(calls, "seq", "mode", "beams")
     return {seq for seq, mode, beams in modes if "beam" not in (mode or "") and (beams or 1) == 1}
 
@@ -146,7 +146,9 @@ def _cut(source: Source, steps: pd.DataFrame) -> pd.Series:
     One token of a step is the model's own; the others that stand were drafted.
     """
     choices = source["choices"]
-    stand = choices[is_true(choices["accepted"])].groupby(["call", "step"]).size().to_dict()
+    # Of a call that failed nobody knows whether its last choice stood; it is the model's own.
+    stands = is_true(choices["accepted"]) | choices["accepted"].isna()
+    stand = choices[stands].groupby(["call", "step"]).size().to_dict()
     cut = [
         0 if not drafted else drafted + 1 - stand.get((call, step), drafted + 1)
         for call, step, drafted in tuples(steps, "call", "step", "drafted_tokens")

@@ -19,7 +19,9 @@ def tell(run: Run, result: Any) -> None:
     rows = _returned(run, result)
     finish = None
     if run.loop is not None:
-        rows = rows if _go_on(run, rows) else None
+        if not _go_on(run, rows):
+            rows = None
+            run.span.columns["mode"] += ", not followed to the end"
         finish = run.loop.finish(run, rows)
         if finish is not None:
             cached_ids.remember(run, rows)

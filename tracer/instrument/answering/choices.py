@@ -92,7 +92,8 @@ def tell_picks(
         kept = top[:, : options.top_k], top_ids[:, : options.top_k]
         _tell_candidates(run, step, picks, raw, final, *kept)
         if options.effects:
-            effects.tell(run, step, picks, given, final, scores, ids)
+            is_moved = run.is_greedy and any(facts["raw_rank"])
+            effects.tell(run, step, picks, given, final, scores, ids, ranked=is_moved)
         if run.stop_ids:
             _tell_stops(run, step, picks, final)
     return [

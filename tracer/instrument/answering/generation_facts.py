@@ -28,7 +28,8 @@ def tell_setup(run: Run, input_ids: Any, kwargs: dict[str, Any]) -> None:
     run.chosen = [[] for _ in run.prompt]
     run.texts = [[] for _ in run.prompt]
     run.finished = [False] * len(run.prompt)
-    run.own_config = run.model.generation_config.to_dict()
+    own = run.model.generation_config.to_dict()
+    run.own_config = {name: generation_settings.plain(value) for name, value in own.items()}
     run.defaults = generation_settings.library_defaults(run.model.generation_config)
     run.is_greedy = not config.do_sample
     run.max_length = config.max_length

@@ -179,6 +179,7 @@ class OwnLoop:
             self._note(run, "rows change places: which sequence ended where is not seen")
             return None
         if returned is not None and not self._are_all(paths, by_row, returned):
+            run.span.columns["mode"] += ", not followed to the end"
             self._note(run, "it returned ids that no stopping test was shown: these are no choices")
             return None
         run.chosen = [[one["token_id"] for one in mine] for mine in by_row]

@@ -54,6 +54,9 @@ def _complete_row(run: Run, step: Step, goes_on: bool) -> None:
     if cache is not None and fed_from is not None and fed_to is not None:
         before = fed_from if before is None else before
         after = fed_to + 1 if after is None and step.is_fed else after
+    if step.is_fed and before == after == 0:  # the library made it, the model never looks at it
+        cache = before = after = None
+        run.cache_unused()
     first, last = read_ends(step.positions)
     # A forward without a choice after it; in a loop of another making the choice may come late.
     if goes_on and run.follows and not run.rounds and not _ends_prompt(run, columns):

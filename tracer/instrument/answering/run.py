@@ -227,6 +227,13 @@ class Run:
         self.state.mute(False)
         resolving.resolve(self, step, goes_on=goes_on)
 
+    def cache_unused(self) -> None:
+        """A cache was handed over, and nothing put into it."""
+        words = "never filled by the model"
+        why = self.span.columns.get("cache_why") or ""
+        if words not in why:
+            self.span.columns["cache_why"] = f"{why}, {words}"
+
     def end_text(self, row: int) -> str | None:
         """Text of a row's last token, with what its unfinished bytes read as."""
         texts = self.texts[row]
