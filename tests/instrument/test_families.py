@@ -175,7 +175,8 @@ def test_a_cache_that_a_model_never_looks_at_is_told_as_such():
     model = _built("OpenAIGPTLMHeadModel", "OpenAIGPTConfig", DECODERS["GPT2LMHeadModel"][1])
     _, trace = _healthy(lambda: _asked(model, ROWS))
     (call,) = trace["calls"].itertuples()
-    assert call.cache_why.endswith("never filled by the model") == (call.cache_class is not None)
+    is_made = isinstance(call.cache_class, str)  # of the releases that make one for any model
+    assert call.cache_why.endswith("never filled by the model") == is_made
     steps = trace["steps"].sort_values("step")
     assert steps["input_tokens"].tolist() == list(range(6, 6 + NEW))
     assert steps[["cache", "cache_tokens_before", "cache_tokens_after"]].isna().all(axis=None)
