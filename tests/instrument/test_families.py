@@ -7,6 +7,7 @@ import transformers as library
 from instrument.test_beams_and_drafts import ROWS, _model
 
 import tracer
+from tracer.analysis.generation import generate_calls
 from tracer.instrument.installer import release
 from tracer.instrument.targets import FIVE
 
@@ -231,6 +232,29 @@ def test_an_encoder_decoder_is_told_right(family):
     sizes = layers.groupby("step")["size_bytes"].sum()
     assert sizes.tolist() == steps["cache_bytes"].tolist()
     assert trace["calls"]["cache_class"].tolist() == ["EncoderDecoderCache"]
+
+
+def test_a_model_that_answers_piece_by_piece_has_one_call_around_the_pieces():
+    model = _built("WhisperForConditionalGeneration", *ENCODER_DECODERS[
+        "WhisperForConditionalGeneration"
+    ])  # fmt: skip
+    model.generation_config.no_timestamps_token_id = 60
+    torch.manual_seed(1)
+    given = {"input_features": torch.randn(1, 8, 90), "attention_mask": torch.ones(1, 90)}
+    settings = {"return_timestamps": True, "max_new_tokens": 4, "do_sample": False}
+
+    def work():
+        return model.generate(**given, **settings)
+
+    _, trace = _healthy(work)
+    calls = trace["calls"].sort_values("seq")
+    around, pieces = calls.iloc[0], calls.iloc[1:]
+    assert (around["kind"], around["parent"]) == ("own_generate", -1)
+    assert set(pieces["kind"]) == {"generate"}
+    assert len(pieces) > 1
+    assert (pieces["parent"] == around["seq"]).all()
+    assert trace["choices"].groupby("call").size().loc[pieces["seq"]].gt(0).all()
+    assert generate_calls(trace) == pieces["seq"].tolist()
 
 
 def test_an_encoder_alone_is_a_forward_without_steps():

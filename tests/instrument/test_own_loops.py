@@ -11,6 +11,7 @@ import torch
 from instrument.test_beams_and_drafts import ROWS, _model
 
 import tracer
+from tracer.analysis.replay import replay
 from tracer.instrument.installer import release
 from tracer.instrument.targets import FIVE, LATE_FOUR
 
@@ -128,7 +129,8 @@ def test_each_choice_of_such_a_loop_has_the_models_own_distribution(loop):
     model, output, trace = _run(loop)
     assert trace.rows("faults") == 0
     (call,) = trace["calls"].itertuples()
-    assert call.mode == f"custom (custom_generate: {loop.__name__})"
+    own = ", by scores of its own" if loop is _contrasting_layers else ""
+    assert call.mode == f"custom (custom_generate: {loop.__name__}){own}"
     assert json.loads(call.finish) == ["length"]
     choices = trace["choices"].sort_values(["step", "offset"])
     assert choices["accepted"].all()
@@ -144,6 +146,11 @@ def test_each_choice_of_such_a_loop_has_the_models_own_distribution(loop):
     assert trace["effects"]["class_name"].unique().tolist() == ["RepetitionPenaltyLogitsProcessor"]
     best = trace["candidates"].query("token_rank == 0").sort_values("step")["token_id"].tolist()
     assert (best == choices["token_id"].tolist()) == (loop is not _contrastive)
+    again = replay(trace)
+    assert again["stops_at"].eq(0).all() if own else again["stops_at"].isna().all()
+    if not own:
+        scores = again["score"].astype(float).tolist()
+        assert again["replayed_score"].tolist() == pytest.approx(scores, rel=1e-4, abs=1e-4)
 
 
 def test_the_forwards_of_a_loop_that_looks_ahead_are_steps_behind_its_prompt():

@@ -20,8 +20,8 @@ _DEPTH: Final = 2
 
 def describe(module: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> dict[str, Any]:
     """Each argument by the name that the module's forward has for it, in the order given."""
-    names = _names(type(module))
-    told = {}
+    kind: Any = type(module)
+    names, told = _names(kind), {}
     for place, value in enumerate(args):
         name = names[place] if place < len(names) else f"*{place}"
         told[name] = {"given": "by position"} | of(value)

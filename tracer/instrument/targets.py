@@ -589,6 +589,15 @@ TARGETS: Final[tuple[Target, ...]] = (
     Target(_PIPELINE, "postprocess", "stages.span", "output", every_subclass=True),
     # generate(): the set-up, then the decoding method, whose steps are seen by their parts.
     Target(_GENERATION, "generate", "answering.generation.generate", "setup", route="root"),
+    # What a class has of that name goes round the library's own; that one is met by the row above.
+    Target(
+        _GENERATION,
+        "generate",
+        "answering.generation.around",
+        "setup",
+        route="root",
+        every_subclass=True,
+    ),
     Target(
         _BATCHING, "generate_batch", "answering.batching.batch", "setup", "root", since=LATE_FOUR
     ),

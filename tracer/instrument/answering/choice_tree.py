@@ -80,11 +80,9 @@ class ChoiceTree:
 
 
 def _parent(row: int, ids: Ids, before: list[Ids]) -> int | None:
-    own = [row] if row < len(before) else []
-    for place in (*own, *range(len(before))):
-        if ids[: len(before[place])] == before[place]:
-            return place
-    return None
+    if row < len(before) and ids[: len(before[row])] == before[row]:
+        return row
+    return next((place for place, one in enumerate(before) if ids[: len(one)] == one), None)
 
 
 def _along(nodes: list[Node], ids: Ids) -> list[Node]:

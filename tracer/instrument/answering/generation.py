@@ -59,6 +59,21 @@ def generate(state: ThreadState, call: Call) -> Observer:
     recorder.flush_if_due(state)
 
 
+def around(state: ThreadState, call: Call) -> Observer:
+    """`generate` of a model's own class: its own work, and the library's generate() within.
+
+    Speech models go over a long recording piece by piece, others ask the language model that they
+    contain; some run a decoding method of the library themselves.
+    """
+    model, recorder = call.args[0], state.recorder
+    modules.meet(recorder, model)
+    name = f"{type(model).__name__}.generate"
+    span = open_call(state, call, name, "own_generate", model=recorder.models.of(model))
+    outcome = yield None
+    state.close(span, outcome.status)
+    recorder.flush_if_due(state)
+
+
 def decoding(state: ThreadState, call: Call) -> Observer:
     """`_sample` and its like: the set-up is over, everything in force is in the arguments."""
     run: Run | None = state.run

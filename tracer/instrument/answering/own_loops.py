@@ -49,6 +49,7 @@ class OwnLoop:
         self._asked: list[Asked] = []
         self._told: list[Columns] = []
         self._noted: set[str] = set()
+        self._is_own_score = False  # processors were given other scores than the model's
 
     # What the loop hands over
 
@@ -146,7 +147,8 @@ class OwnLoop:
         self, run: Run, step: int, scores: Scores, places: list[int], mine: list[Columns]
     ) -> None:
         picks = [Pick(n, one["row"], one["offset"]) for n, one in enumerate(mine)]
-        own = _own_logits(scores, places)
+        own, is_given = _own_logits(scores, places)
+        self._is_own_score |= not is_given
         if own is None:
             self._note(run, "processors are given scores that are not the model's: raw means these")
         tokens = [one["token_id"] for one in mine]
@@ -154,7 +156,8 @@ class OwnLoop:
         for columns, one in zip(told, mine, strict=True):
             one.update(columns)
         if run.recorder.options.logits and own is not None:
-            choices.tell_logits(run, step, own, [tuple(pick) for pick in picks])
+            places_told = [(pick.source, pick.row, pick.offset) for pick in picks]
+            choices.tell_logits(run, step, own, places_told)
 
     # The end
 
@@ -174,6 +177,8 @@ class OwnLoop:
             self._end_rows(by_row)
         for columns in self._told:
             choices.write(run, {"accepted": None if returned is None else False} | columns)
+        if self._is_own_score:
+            run.span.columns["mode"] += ", by scores of its own"
         if not is_plain:
             run.span.columns["mode"] += ", rows change places"
             self._note(run, "rows change places: which sequence ended where is not seen")
@@ -225,10 +230,13 @@ def _source(
     return None
 
 
-def _own_logits(scores: Scores, places: list[int]) -> Any:
-    """The model's own logits behind rows of scores; None where nothing shows which they are."""
+def _own_logits(scores: Scores, places: list[int]) -> tuple[Any, bool]:
+    """The model's own logits behind rows of scores, and whether the scores are these.
+
+    None where nothing shows which they are.
+    """
     if scores.logits is None:
-        return None
+        return None, False
     raw, flat = scores.raw[places].float(), scores.logits.flatten(0, 1)
     rows = []
     for one in raw:
@@ -236,6 +244,7 @@ def _own_logits(scores: Scores, places: list[int]) -> Any:
         is_same = (apart.amax(-1) - apart.amin(-1)) <= _NEAR * one.abs().amax().clamp(min=1)
         rows += is_same.nonzero()[:1].flatten().tolist()
     if len(rows) == len(places):
-        return flat[rows]
+        return flat[rows], True
     # Made of several layers' logits, as DoLa does: each row of those of the same row.
-    return scores.logits[places, -1] if len(scores.raw) == len(scores.logits) else None
+    is_row_by_row = len(scores.raw) == len(scores.logits)
+    return (scores.logits[places, -1] if is_row_by_row else None), False
