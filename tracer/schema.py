@@ -236,6 +236,7 @@ _TABLES = (
         _text("kind", "prefill, chunk, decode or verify"),
         _integer("input_tokens", "Tokens fed in this step, for each row"),
         _integer("drafted_tokens", "Of these, tokens that assisted decoding proposed"),
+        _integer("logits_tokens", "Of the tokens fed, those that the head made logits of"),
         _integer("first_position", "Position of the first token fed (row 0, first axis)"),
         _integer("last_position", "Position of the last token fed (row 0, largest axis)"),
         _integer("position_offset", "Position of the last token less its index in the sequence"),

@@ -148,6 +148,8 @@ def test_only_the_last_position_of_a_prompt_reaches_the_head(model):
         model(ROWS[:1])
     head = recording.trace["modules"].query("path == 'lm_head'").sort_values("seq")
     assert head["input_shape"].tolist() == ["[1, 1, 32]", "[1, 6, 32]"]
+    steps = recording.trace["steps"].sort_values("seq")
+    assert steps[["input_tokens", "logits_tokens"]].values.tolist() == [[6, 1], [6, 6]]
 
 
 @pytest.mark.parametrize("kernel", ["sdpa", "eager"])

@@ -18,6 +18,7 @@ from tracer.instrument.answering.feeding import (
     first_given,
     index_ends,
     read_ends,
+    with_logits,
 )
 from tracer.instrument.answering.step import Row
 from tracer.instrument.hooks import InertInCopies, every_module
@@ -156,6 +157,7 @@ def end(state: ThreadState, step: Step, outcome: Outcome) -> None:
         columns |= {
             "rope_index_calls": counts.get("rope_index_calls", 0),
             "rotary_applications": counts.get("rotary_applications", 0),
+            "logits_tokens": with_logits(outcome.result),
         }
         if recorder.options.detail != "stages":
             columns["rotary_calls"] = caches.count_rotary(recorder, state.rows, step.first_row)

@@ -10,7 +10,13 @@ from typing import Any
 
 from tracer.instrument.answering import caches, device_time, resolving, scoring
 from tracer.instrument.answering.beams import Beams
-from tracer.instrument.answering.feeding import describe_mask, ends, first_given, index_ends
+from tracer.instrument.answering.feeding import (
+    describe_mask,
+    ends,
+    first_given,
+    index_ends,
+    with_logits,
+)
 from tracer.instrument.answering.own_loops import OwnLoop
 from tracer.instrument.answering.step import Step
 from tracer.instrument.asking import tokens
@@ -200,6 +206,7 @@ class Run:
         cache = first_given(result, *caches.NAMES) if hasattr(result, "get") else None
         self.last_cache = cache if cache is not None else self.last_cache
         step.seen_after = caches.counted(self.last_cache, step.fed_at)
+        step.columns["logits_tokens"] = with_logits(result)
         logits = getattr(result, "logits", None)
         if self.loop is not None and logits is not None:
             self.loop.forward_ended(logits)
