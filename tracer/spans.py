@@ -55,6 +55,7 @@ class ThreadState:
     """
 
     __slots__ = (
+        "arguments",
         "asked",
         "below",
         "call",
@@ -91,6 +92,7 @@ class ThreadState:
         self.reached: Reached | None = None  # the frame that called it
         self.rows: list[HotRow] = []
         self.values: dict[int, tuple[float, float, float, int]] = {}
+        self.arguments: dict[int, tuple[dict[str, Any], dict[str, Any]]] = {}  # and what was made
         self.recorder_ns = 0
         self.counts: dict[str, int] = {}
         self.held: list[tuple[str, dict[str, Any]]] = []

@@ -15,7 +15,7 @@ from typing import Any, Final
 
 import torch
 
-from tracer.instrument import measure
+from tracer.instrument import measure, module_arguments
 from tracer.instrument.hooks import InertInCopies
 from tracer.recorder import Recorder
 from tracer.rows import Circumstances, Frame, ModuleSlot
@@ -31,6 +31,8 @@ _NOTHING: Final = Circumstances()
 _Known = tuple[Any, int, Any, Any, Any, Circumstances]
 """Place, slot of the module around, dtype of the output, shapes of input and output, and what calls
 like that share."""
+_Called = tuple[Any, tuple[Any, ...], dict[str, Any], Any]
+"""A module, what it was given by position and by keyword, and what it made."""
 
 
 def hook_module(recorder: Recorder, model: str, path: str, module: Any) -> Iterator[Any]:
@@ -97,7 +99,9 @@ class ModuleHooks:
                 given = first_tensor(given if args else kwargs)
             made = output if output.__class__ is _Tensor else first_tensor(output)
             if given is None or made is None:
-                self._without_tensors(state, frame, end, given, made, output)
+                self._without_tensors(
+                    state, frame, end, given, made, (module, args, kwargs, output)
+                )
                 return
             above = frames[-1][2] if frames else -1
             took, gave, dtype, last = given.shape, made.shape, made.dtype, self.last
@@ -108,7 +112,9 @@ class ModuleHooks:
                 or last[3] != took
                 or last[4] != gave
             ):
-                shared = self._circumstances(state, above, made, "ok", took, gave)
+                called = module, args, kwargs, output
+                alike = self._circumstances(state, above, made, seq, called)
+                shared = alike.with_shapes(took, gave)
                 # Where nobody says whence the model was called, each call is looked at.
                 last = self.last = (state.place or self, above, dtype, took, gave, shared)
             state.rows.append((seq, parent, slot, start, state.context, end, last[5]))
@@ -139,11 +145,21 @@ class ModuleHooks:
             raise error
 
     def _circumstances(
-        self, state: ThreadState, above: int, made: Any, status: str, took: Any, gave: Any
+        self,
+        state: ThreadState,
+        above: int,
+        made: Any,
+        seq: int,
+        called: _Called,
+        status: str = "ok",
     ) -> Circumstances:
-        """What a call shares with others like it; its path is walked for the first from a place."""
+        """What a call shares with others from the same place; its path is walked for the first."""
         dtype = None if made is None else made.dtype
         key = (state.place, above, dtype, status)
+        if key not in self.known:
+            module, args, kwargs, output = called
+            arguments = module_arguments.describe(module, args, kwargs)
+            state.arguments[seq] = arguments, module_arguments.of(output)
         found = None if state.place is None else self.known.get(key)
         if found is None:
             found = self.known[key] = Circumstances(
@@ -152,19 +168,19 @@ class ModuleHooks:
                 None if made is None else measure.device_name(made.device),
                 status,
             )
-        return Circumstances(found.stack, found.dtype, found.device, status, took, gave)
+        return found
 
     def _without_tensors(
-        self, state: ThreadState, frame: Frame, end: int, given: Any, made: Any, output: Any
+        self, state: ThreadState, frame: Frame, end: int, given: Any, made: Any, called: _Called
     ) -> None:
         """The row of a call that was given no tensor or made none, perhaps because it failed."""
         # On an exception torch calls the hook while the exception is being handled.
-        failed = output is None and sys.exc_info()[0] is not None
+        failed = called[3] is None and sys.exc_info()[0] is not None
         above = state.frames[-1][2] if state.frames else -1
-        took, gave = (None if one is None else one.shape for one in (given, made))
         status = "error" if failed else "ok"
-        found = self._circumstances(state, above, made, status, took, gave)
-        state.rows.append((*frame, state.context, end, found))
+        found = self._circumstances(state, above, made, frame[0], called, status)
+        took, gave = (None if one is None else one.shape for one in (given, made))
+        state.rows.append((*frame, state.context, end, found.with_shapes(took, gave)))
 
 
 def _unwind(state: ThreadState, frame: Frame, slot: int) -> Frame | None:

@@ -28,7 +28,10 @@ def count(cache: Any) -> Any:
         keys = _first_keys(cache)
         return None if keys is None else int(keys.shape[-2])
     counter = getattr(cache, "get_seq_length", None)
-    seen: Any = None if counter is None else counter()
+    try:
+        seen: Any = None if counter is None else counter()
+    except (ValueError, NotImplementedError):  # of linear attention alone: it counts no tokens
+        return None
     return seen.clone() if hasattr(seen, "clone") else seen
 
 
@@ -155,12 +158,17 @@ def _of_layers(layers: Any, seen: int | None) -> list[tuple[Any, ...]]:
             rows.append(_describe(layer, own))
             continue
         alike = (
-            *(type(layer), own, _longest(layer), hasattr(layer, "_quantized_keys")),
+            *(type(layer), own, _longest(layer), _holds_more(layer)),
             *(keys.shape, values.shape, keys.dtype, values.dtype, keys.device),
         )
         rows.append(rows[-1] if alike == last and not alike[3] else _describe(layer, own))
         last = alike
     return rows
+
+
+def _holds_more(layer: Any) -> bool:
+    """Whether a layer holds more than keys and values as they are."""
+    return hasattr(layer, "_quantized_keys") or hasattr(layer, "conv_states")
 
 
 def _longest(layer: Any) -> int | None:
@@ -179,6 +187,8 @@ def _describe(layer: Any, seen: int | None) -> tuple[Any, ...]:
     packed = getattr(layer, "_quantized_keys", None)
     if packed is not None:
         return _quantized(layer, packed, seen, capacity)
+    if hasattr(layer, "conv_states"):
+        return _with_states(layer, _cells(type(layer).__name__, keys, values, seen, capacity))
     return _cells(type(layer).__name__, keys, values, seen, capacity)
 
 
@@ -194,6 +204,25 @@ def _quantized(layer: Any, packed: Any, seen: int | None, capacity: int | None) 
         measure.size_of(part) for pair in pairs for part in pair if hasattr(part, "element_size")
     )
     return (cells[0], measure.dtype_name(packed[0].dtype), seen, held, capacity, size, cells[6])
+
+
+def _with_states(layer: Any, cells: tuple[Any, ...]) -> tuple[Any, ...]:
+    """Cells of a layer with states of linear attention, as large after one token as after many.
+
+    One that has no keys besides them holds no tokens: how many it saw, and holds, is missing.
+    """
+    states = [
+        one
+        for every in (layer.conv_states, layer.recurrent_states)
+        for one in every.values()
+        if hasattr(one, "element_size")
+    ]
+    size = cells[5] + sum(measure.size_of(one) for one in states)
+    has_keys = cells[1] is not None
+    if has_keys or not states:
+        return (*cells[:3], cells[3] if has_keys else None, cells[4], size, cells[6])
+    dtype, device = measure.dtype_name(states[0].dtype), measure.device_name(states[0].device)
+    return (cells[0], dtype, None, None, None, size, device)
 
 
 def _of_list(cache: Any, place: int, seen: int | None) -> tuple[Any, ...]:
