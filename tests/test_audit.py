@@ -403,13 +403,28 @@ def test_modules_explain_a_forward_up_to_three_percent(rows, modules_ms, verdict
     assert judge(rows).loc["5 explained time", "verdict"] == verdict
 
 
-@pytest.mark.parametrize(("waited_ms", "verdict"), [(0, "broken"), (5, "broken"), (20, "holds")])
-def test_what_a_busy_machine_took_is_put_up_with_and_said(rows, waited_ms, verdict):
+@pytest.mark.parametrize(
+    ("waited_ms", "between_ms", "verdict"),
+    [
+        (0, None, "broken"),
+        (5, None, "broken"),
+        (20, None, "holds"),  # it may have waited anywhere
+        (20, 20, "holds"),
+        (20, 12, "holds"),
+        (20, 5, "broken"),  # it waited, but mostly inside the parts that have a name
+        (20, 0, "broken"),
+    ],
+)
+def test_what_a_busy_machine_took_between_the_parts_is_put_up_with_and_said(
+    rows, waited_ms, between_ms, verdict
+):
     own_forward(rows, length_ms=50, modules_ms=38)
     rows["calls"][-1]["waited_ns"] = waited_ms * MILLISECOND
+    if between_ms is not None:
+        rows["calls"][-1]["gap_waited_ns"] = between_ms * MILLISECOND
     row = judge(rows).loc["5 explained time"]
     assert row["verdict"] == verdict
-    words = "in 1 of them up to 12.000 ms may be waiting for a processor"
+    words = "in 1 of them up to 12.000 ms are put down to waiting for a processor"
     assert (words in row["found"]) == (verdict == "holds")
 
 

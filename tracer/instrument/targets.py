@@ -309,7 +309,14 @@ TARGETS: Final[tuple[Target, ...]] = (
         every_subclass=True,
         before=FIVE,
     ),
-    _load_stage("get_model_conversion_mapping", "convert", since=FIVE),
+    Target(
+        _MODELING,
+        "get_model_conversion_mapping",
+        "loads.loading.conversions",
+        "convert",
+        follows=_LOAD,
+        since=FIVE,
+    ),
     Target(_MODELING, "_get_device_map", "loads.devices.device_map", "dispatch"),
     Target(
         "transformers.integrations.accelerate",

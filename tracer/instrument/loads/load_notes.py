@@ -115,6 +115,8 @@ class Load:
     """Cells of `tensor_loads` that many tensors have in common, put together by `read_rows`."""
     read_source: str | None = None
     read_stack: str | None = None
+    conversions: list[Any] | None = None
+    """The library's renamings and converters, where a quantiser has its own among them."""
     shards: Shards | None = None  # of generation 4 only, which reads shard by shard
 
     @property

@@ -24,6 +24,7 @@ from tracer.instrument.loads import (
     written,
 )
 from tracer.instrument.loads.load_notes import JOBS, Load
+from tracer.instrument.loads.named_tensors import named_tensors
 from tracer.instrument.stages import Call, Observer, open_call, open_span
 from tracer.instrument.verifying import verification
 from tracer.recorder import Recorder
@@ -146,6 +147,16 @@ def dtype(state: ThreadState, call: Call) -> Observer:
         state.close(span, outcome.status)
 
 
+def conversions(state: ThreadState, call: Call) -> Observer:
+    """`get_model_conversion_mapping`: a model that is unpacked as it is loaded forgets its own."""
+    span = open_span(state, call)
+    outcome = yield None
+    load = state.load
+    if load is not None and outcome.error is None and call.argument(2, "hf_quantizer") is not None:
+        load.conversions = list(outcome.result)
+    state.close(span, outcome.status)
+
+
 def init_context(state: ThreadState, call: Call) -> Observer:
     """`get_init_context`: right after it, the model's class builds itself on meta."""
     outcome = yield None
@@ -229,7 +240,7 @@ def moved_missing(state: ThreadState, call: Call) -> Observer:
         with state.own_work("memory without values"):
             load.before_fill = {
                 each.name: written.state_of(each.tensor)
-                for each in placements.named_tensors(model, besides=load.placed)
+                for each in named_tensors(model, besides=load.placed)
                 if each.tensor.device.type != "meta"
             }
     state.close(span, outcome.status)

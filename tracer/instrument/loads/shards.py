@@ -21,12 +21,12 @@ from tracer.instrument.loads import (
     load_facts,
     loading,
     names_apart,
-    placements,
     shard_facts,
     shard_reads,
     shard_rows,
 )
 from tracer.instrument.loads.load_notes import JOBS, Load, Plan
+from tracer.instrument.loads.named_tensors import named_tensors
 from tracer.instrument.loads.shard_reads import Shard, Shards, TimedFile
 from tracer.instrument.loads.writes import watched_writes
 from tracer.instrument.stages import Call, Observer, open_span
@@ -79,7 +79,7 @@ def tied(state: ThreadState, call: Call) -> Observer:
 
 
 def _built(model: Any) -> Shards:
-    named = placements.named_tensors(model)
+    named = named_tensors(model)
     return Shards(
         root=id(model),
         prefix=f"{model.base_model_prefix}.",

@@ -10,7 +10,7 @@ import sys
 from collections.abc import Mapping
 from typing import Any
 
-from tracer.instrument.loads.placements import without_adapter
+from tracer.instrument.loads.named_tensors import named_tensors, shared_names, without_adapter
 from tracer.instrument.verifying import conversion, differences, fresh, mixups, ties
 from tracer.instrument.verifying.conversion import Group
 from tracer.instrument.verifying.numbering import Numbered
@@ -30,6 +30,7 @@ def compare(
     sources: Sources,
     renamings: Mapping[str, str] | None = None,
     key_mapping: Mapping[str, str] | None = None,
+    conversions: list[Any] | None = None,
 ) -> list[Verdict]:
     """Compare every parameter and buffer of a model, by each of its names.
 
@@ -38,14 +39,19 @@ def compare(
         sources: What it was loaded from.
         renamings: Source to parameter, where a load of generation 4 told it already.
         key_mapping: What the user gave `from_pretrained` under this name.
+        conversions: The library's for these sources, where they are not the model's own.
     """
     verdicts = Verdicts(model)
+    names = verdicts.persistent
     if sources.conversions is not None:
-        groups = conversion.given(model, verdicts.persistent, sources.names, sources.conversions)
+        known = sources.conversions
+        groups = conversion.given(model, names, sources.names, known, are_cast=False)
+    elif conversions is not None:
+        groups = conversion.given(model, names, sources.names, conversions)
     elif renamings is None:
-        groups = conversion.planned(model, verdicts.persistent, sources.names, key_mapping)
+        groups = conversion.planned(model, names, sources.names, key_mapping)
     else:
-        groups = conversion.renamed(renamings, verdicts.persistent)
+        groups = conversion.renamed(renamings, names)
     reading = _Reading(sources)
     for group in with_bar(groups, "verifying weights"):
         _compare_group(model, verdicts, group, reading)
@@ -115,18 +121,20 @@ def _compare_group(model: Any, verdicts: Verdicts, group: Group, reading: _Readi
             live, reason = verdicts.values(name)
             said = verdicts.say(name, NOT_COMPARED, reason, "file", keys)
             if live is not None:
-                said.verdict, said.because = _compared(live, expected, numbered)
+                parts = verdicts.parts(name, expected)
+                said.verdict, said.because = _compared(live, parts, numbered)
                 said.new_infinities, said.new_zeros = reading.new_infinities, reading.new_zeros
             if said.verdict == DIFFERENT and reading.is_quantised(model):
                 said.verdict = NOT_COMPARED
                 said.because = "quantised as it was loaded"
 
 
-def _compared(live: Any, expected: Any, numbered: Numbered) -> tuple[str, str]:
-    if not differences.is_same(live, expected):
-        return DIFFERENT, ""  # mixups.py tells what it is instead
-    misplaced = numbered.misplaced(live)
-    return (DIFFERENT, misplaced) if misplaced else (EQUAL, "as the file holds it")
+def _compared(live: Any, parts: list[tuple[Any, str]], numbered: Numbered) -> tuple[str, str]:
+    for expected, which in parts:
+        if differences.is_same(live, expected):
+            misplaced = numbered.misplaced(live)
+            return (DIFFERENT, misplaced) if misplaced else (EQUAL, f"as the file holds it{which}")
+    return DIFFERENT, ""  # mixups.py tells what it is instead
 
 
 def _compare_with_class(model: Any, verdicts: Verdicts) -> str | None:
@@ -144,7 +152,7 @@ def _compare_with_class(model: Any, verdicts: Verdicts) -> str | None:
         value = made.get(without_adapter(name))
         if each.kind == "buffer" and value is not None and name not in verdicts.of:
             _compare_buffer(verdicts, name, value)
-    for group in fresh.shared_names(anew):
+    for group in shared_names(named_tensors(anew)):
         ties.judge_ties(verdicts, [verdicts.persistent[name] for name in group
                                    if name in verdicts.persistent])  # fmt: skip
     return None
@@ -154,10 +162,12 @@ def _compare_buffer(verdicts: Verdicts, name: str, made: Any) -> None:
     live, reason = verdicts.values(name)
     if live is None:
         verdicts.say(name, NOT_COMPARED, reason, "class")
-    elif differences.is_same(live, made.to(live.dtype)):
-        verdicts.say(name, EQUAL, "as the class makes it anew", "class")
+        return
+    expected, which = verdicts.parts(name, made.to(live.dtype))[0]
+    if differences.is_same(live, expected):
+        verdicts.say(name, EQUAL, f"as the class makes it anew{which}", "class")
     else:
-        what = differences.told(live, made.to(live.dtype), "what its class makes")
+        what = differences.told(live, expected, "what its class makes")
         verdicts.say(name, DIFFERENT, what, "class")
 
 

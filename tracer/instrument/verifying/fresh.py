@@ -15,7 +15,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
 
-from tracer.instrument.loads.placements import named_tensors
+from tracer.instrument.loads.named_tensors import named_tensors
 
 
 def built(model: Any) -> Any:
@@ -34,14 +34,6 @@ def built(model: Any) -> Any:
             fresh = type(model)(config)
         fresh.tie_weights()  # each name was given a parameter of its own on the way to meta
     return fresh
-
-
-def shared_names(model: Any) -> list[list[str]]:
-    """Names of a fresh model that stand for one parameter, the most natural source first."""
-    groups: dict[int, list[str]] = {}
-    for each in named_tensors(model):
-        groups.setdefault(id(each.tensor), []).append(each.name)
-    return [names for names in groups.values() if len(names) > 1]
 
 
 def buffers(model: Any) -> dict[str, Any]:
