@@ -144,7 +144,8 @@ def _share(call: Any, below: pd.DataFrame, recorder: pd.DataFrame, steps: int) -
     # know their own share; below other spans it stands as spans of its own.
     counted = below.loc[below["recorder_ns"] > 0, "seq"]
     deeper = recorder[is_one_of(recorder["thread"], call.thread)]
-    deeper = deeper[~deeper["parent"].isin([call.seq, *counted])]
+    # One that lies in another of the recorder's is told by that one.
+    deeper = deeper[~deeper["parent"].isin([call.seq, *counted, *recorder["seq"]])]
     inside = int(below["recorder_ns"].sum() + deeper["duration_ns"].sum())
     total = call.duration_ns - call.recorder_ns
     rest = max(0, total - covered + min(inside, call.recorder_ns))

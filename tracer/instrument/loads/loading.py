@@ -7,6 +7,7 @@ Function and line numbers were read in transformers 5.24.0.
 from __future__ import annotations
 
 import os
+from collections.abc import Collection
 from typing import Any
 
 from tracer.instrument import measure, memory, modules
@@ -26,6 +27,7 @@ from tracer.instrument.loads import (
 from tracer.instrument.loads.load_notes import JOBS, Load
 from tracer.instrument.loads.named_tensors import named_tensors
 from tracer.instrument.stages import Call, Observer, open_call, open_span
+from tracer.instrument.targets import HAD_A_PLACE, WAS_SET
 from tracer.instrument.verifying import verification
 from tracer.recorder import Recorder
 from tracer.spans import ThreadState, uncollected
@@ -206,12 +208,20 @@ def weights(state: ThreadState, call: Call) -> Observer:
     if load is not None and outcome.error is None:
         info = outcome.result[0]
         load.mismatched |= {entry[0] for entry in info.mismatched_keys}
+        _note_done(state.recorder, call.argument(0, "model"), info.missing_keys)
     times = zip(*load.times.values(), strict=True) if load is not None and load.times else ()
     totals = [sum(filter(None, one)) for one in times] or [0, 0, 0]
     names = ("wait_ns", "convert_ns", "place_ns")
     summary = {"tensors": len(state_dict)} | dict(zip(names, totals, strict=True))
     state.close(span, outcome.status, summary=summary)
     memory.sample_memory(state, "tensor_load", "after the weights")
+
+
+def _note_done(recorder: Recorder, model: Any, missing: Collection[str]) -> None:
+    """What else must have been seen: nothing, where no tensor of the files fits the model."""
+    held = [one for name, one in model.named_parameters() if name not in missing]
+    recorder.targets_done[HAD_A_PLACE] += bool(held)
+    recorder.targets_done[WAS_SET] += any(one.device.type != "meta" for one in held)
 
 
 def finalized(state: ThreadState, call: Call) -> Observer:
