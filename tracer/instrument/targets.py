@@ -315,7 +315,7 @@ TARGETS: Final[tuple[Target, ...]] = (
     Target(
         _MODELING,
         "get_model_conversion_mapping",
-        "loads.loading.conversions",
+        "loads.quantisers.conversions",
         "convert",
         follows=_LOAD,
         since=FIVE,
@@ -726,6 +726,12 @@ drops just these; newest first."""
 
 USED_CONVERSIONS: Final = "_weight_conversions"
 """Attribute of a model of generation 5: the conversions that its load made use of."""
+
+QUANTISER: Final = "hf_quantizer"
+"""Attribute of a model that is kept quantised; one that was unpacked has none in generation 5."""
+
+QUANTISERS: Final = "transformers.quantizers.auto"
+"""Module that makes a quantiser of what a configuration says."""
 
 RENAMING_METHOD: Final = "_get_key_renaming_mapping"
 """Method of a model of generation 4 that gives each checkpoint name the model's name."""

@@ -20,12 +20,12 @@ from tracer.instrument.loads import (
     names_apart,
     part_settings,
     placements,
+    quantisers,
     read_rows,
     shard_rows,
     written,
 )
 from tracer.instrument.loads.load_notes import JOBS, Load
-from tracer.instrument.loads.named_tensors import named_tensors
 from tracer.instrument.stages import Call, Observer, open_call, open_span
 from tracer.instrument.targets import HAD_A_PLACE, WAS_SET
 from tracer.instrument.verifying import verification
@@ -149,16 +149,6 @@ def dtype(state: ThreadState, call: Call) -> Observer:
         state.close(span, outcome.status)
 
 
-def conversions(state: ThreadState, call: Call) -> Observer:
-    """`get_model_conversion_mapping`: a model that is unpacked as it is loaded forgets its own."""
-    span = open_span(state, call)
-    outcome = yield None
-    load = state.load
-    if load is not None and outcome.error is None and call.argument(2, "hf_quantizer") is not None:
-        load.conversions = list(outcome.result)
-    state.close(span, outcome.status)
-
-
 def init_context(state: ThreadState, call: Call) -> Observer:
     """`get_init_context`: right after it, the model's class builds itself on meta."""
     outcome = yield None
@@ -244,13 +234,14 @@ def moved_missing(state: ThreadState, call: Call) -> Observer:
     and after `_initialize_missing_keys` tells fresh values from memory that nobody wrote.
     """
     span = open_span(state, call)
-    outcome = yield None
     load, model = state.load, call.args[0]
+    made = set() if load is None else quantisers.made_so_far(load, model)
+    outcome = yield None
     if load is not None and outcome.error is None:
         with state.own_work("memory without values"):
-            load.before_fill = {
-                each.name: written.state_of(each.tensor)
-                for each in named_tensors(model, besides=load.placed)
-                if each.tensor.device.type != "meta"
-            }
+            for each in quantisers.unread(load, model):
+                if id(each.tensor) in made:
+                    load.made.add(each.name)
+                else:
+                    load.before_fill[each.name] = written.state_of(each.tensor)
     state.close(span, outcome.status)

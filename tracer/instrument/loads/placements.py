@@ -160,6 +160,9 @@ def _origin(load: Load, each: Named, tied: dict[str, str]) -> tuple[str, str]:
         return "checkpoint", load.set_from + (_apart(load, name, tied) if load.announced else "")
     if tensor.device.type == "meta":
         return "unwritten", "offloaded, but its values came out of no file"
+    if name in load.made:
+        kind = "initialised" if each.persistent else "rebuilt"
+        return kind, f"not part of any file; made by the quantiser {load.quantiser}"
     before = load.before_fill.get(name)
     if before is None:
         return "unknown", "made outside the steps that the lab watches"
@@ -203,6 +206,8 @@ def _dtype_why(load: Load, stored: str | None, live: str | None, origin: str) ->
         return load.dtype_why
     if origin in {"rebuilt", "initialised"}:
         return "made in this dtype by the class"
+    if load.quantiser is not None and origin == "converted" and live != stored:
+        return f"quantised by {load.quantiser}" if live not in _FLOATS else "kept by the quantiser"
     # Only a class's own wish keeps a floating tensor from the dtype that the model is loaded in.
     is_kept = live == "float32" and stored in {*_FLOATS, None}
     return "kept in float32 by the class" if is_kept else "kept as stored"

@@ -28,7 +28,7 @@ def built(model: Any) -> Any:
     from accelerate import init_empty_weights
 
     config = copy.deepcopy(model.config)
-    with _same_randomness(), _default_dtype(_dtype_of(model)), warnings.catch_warnings():
+    with _same_randomness(), _default_dtype(dtype_of(model)), warnings.catch_warnings():
         warnings.simplefilter("ignore")
         with torch.device("cpu"), init_empty_weights(include_buffers=False):
             fresh = type(model)(config)
@@ -45,7 +45,7 @@ def buffers(model: Any) -> dict[str, Any]:
     }
 
 
-def _dtype_of(model: Any) -> Any:
+def dtype_of(model: Any) -> Any:
     """The dtype that the library sets as default while it builds a class to load into."""
     torch = sys.modules["torch"]
     held = vars(model.config)

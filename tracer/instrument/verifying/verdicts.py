@@ -9,6 +9,7 @@ from __future__ import annotations
 import dataclasses
 from typing import Any, Final
 
+from tracer.instrument.loads import quantisers
 from tracer.instrument.loads.named_tensors import (
     Named,
     named_tensors,
@@ -56,6 +57,7 @@ class Verdicts:
         named: Every parameter and buffer, by name.
         persistent: Names that a checkpoint knows, to the model's: an adapter lengthens them.
         of: Verdicts so far.
+        quantiser: Method of the quantiser that the model keeps, if it does.
     """
 
     def __init__(self, model: Any) -> None:
@@ -64,6 +66,7 @@ class Verdicts:
             without_adapter(name): name for name, each in self.named.items() if each.persistent
         }
         self.of: dict[str, Verdict] = {}
+        self.quantiser = quantisers.kept_by(model)
         self._mesh = slices.mesh_of(each.tensor for each in self.named.values())
 
     def say(
@@ -89,13 +92,21 @@ class Verdicts:
 
     def values(self, name: str) -> tuple[Any, str]:
         """The values on the CPU (this rank's, of a parameter that is cut), or None and why not."""
-        live = _held(self.named[name])
+        live = self.held(name)
         if live is None:
             return None, ON_META
         live = slices.local(live)
         if type(live).__name__ not in _PLAIN:
-            return None, f"a {type(live).__name__}, which keeps its values in a form of its own"
+            form = f"kept as {type(live).__name__}, which has no values of its own to compare"
+            return (
+                None,
+                form if self.quantiser is None else f"{form}: quantised by {self.quantiser}",
+            )
         return live.detach().to("cpu"), ""
+
+    def held(self, name: str) -> Any:
+        """The parameter or buffer itself, wherever it is; None where nobody has its values."""
+        return _held(self.named[name])
 
     def parts(self, name: str, whole: Any) -> list[tuple[Any, str]]:
         """What `values` may be of what the parameter should hold, and which part of it that is."""
@@ -105,7 +116,8 @@ class Verdicts:
         """Equal for two names of one parameter, and for no others."""
         own = self.named[name].tensor
         tensor = slices.local(own)
-        if tensor.device.type == "meta" or not tensor.numel():
+        is_plain = type(tensor).__name__ in _PLAIN
+        if tensor.device.type == "meta" or not tensor.numel() or not is_plain:
             return id(own)
         return tensor.device, tensor.data_ptr(), tensor.shape, tensor.stride(), tensor.dtype
 
