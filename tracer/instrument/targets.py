@@ -85,7 +85,6 @@ _SAMPLE = "generation.utils.GenerationMixin._sample"
 _BEAM_SEARCH = "generation.utils.GenerationMixin._beam_search"
 _ASSISTED = "generation.utils.GenerationMixin._assisted_decoding"
 _WEIGHTS = "modeling_utils.convert_and_load_state_dict_in_model"
-_SHARD = "modeling_utils._load_state_dict_into_meta_model"
 HAD_A_PLACE: Final = f"{_WEIGHTS}: a tensor had a place in the model"
 WAS_SET: Final = f"{_WEIGHTS}: a parameter got values that are not offloaded to the disk"
 
@@ -381,9 +380,13 @@ TARGETS: Final[tuple[Target, ...]] = (
     ),
     _four(_MODELING, "safe_open", "loads.shards.opened_file", "metadata", None),
     _four(
-        _MODELING, "_load_state_dict_into_meta_model", "loads.shards.shard_weights", "tensor_load"
+        _MODELING,
+        "_load_state_dict_into_meta_model",
+        "loads.shards.shard_weights",
+        "tensor_load",
+        WAS_SET,
     ),
-    _once_a_tensor_in_four("_infer_parameter_dtype", "loads.shard_reads.begun", _SHARD),
+    _once_a_tensor_in_four("_infer_parameter_dtype", "loads.shard_reads.begun", WAS_SET),
     _once_a_tensor_in_four("_load_parameter_into_model", "loads.shard_reads.placed"),
     _once_a_tensor_in_four("offload_weight", "loads.shard_reads.offloaded"),
     _once_a_tensor_in_four("shard_and_distribute_module", "loads.shard_reads.distributed"),

@@ -30,6 +30,7 @@ from tracer.instrument.loads.named_tensors import named_tensors
 from tracer.instrument.loads.shard_reads import Shard, Shards, TimedFile
 from tracer.instrument.loads.writes import watched_writes
 from tracer.instrument.stages import Call, Observer, open_span
+from tracer.instrument.targets import WAS_SET
 from tracer.spans import ThreadState
 
 
@@ -111,6 +112,8 @@ def weights(state: ThreadState, call: Call) -> Observer:
         if shards is not None:
             shards.left_in_file = set(index or ()) - load.placed
             shards.is_set = True
+            planned = {plan.param for plan in load.plans.values()}
+            state.recorder.targets_done[WAS_SET] += bool(planned - set(index or ()))
         summary = {
             "missing": len(missing),
             "unexpected": len(unexpected),
