@@ -179,6 +179,7 @@ _TABLES = (
         ),
         _integer("recorder_ns", "Recorder's own time inside the call"),
         _integer("waited_ns", "Time that the thread was ready and waited for a processor"),
+        _integer("gap_waited_ns", "Of `waited_ns`, what fell between the spans directly below"),
     ),
     _event(
         "spans",

@@ -44,6 +44,8 @@ class Span:
     recorder_ns_before: int
     columns: dict[str, Any]
     waited_before: int | None = None
+    waited_below: int = 0
+    """Of a call: what its thread waited for a processor inside the spans directly below it."""
 
 
 class ThreadState:
@@ -110,6 +112,7 @@ class ThreadState:
             self._take_thread()
         seq = recorder.next_seq()
         is_call = table == "calls"
+        is_measured = is_call or (self.spans and self.spans[-1].table == "calls")
         span = Span(
             seq,
             self.top,
@@ -122,11 +125,11 @@ class ThreadState:
             len(self.frames),
             self.recorder_ns,
             columns,
+            waited_ns() if is_measured else None,
         )
         self.spans.append(span)
         self.top = seq
         if is_call:
-            span.waited_before = waited_ns()
             self.call = seq
             self.context = recorder.context(seq, -1, stage)
             recorder.write_start(self, span)
@@ -192,15 +195,25 @@ class ThreadState:
         self.spans.pop()
         self.top = span.parent
         self.context = span.outer_context
+        if span.waited_before is not None:
+            self._note_waiting(span, span.waited_before)
         if span.table == "calls":
             self.call = self._enclosing_call()
             span.columns["recorder_ns"] = self.recorder_ns - span.recorder_ns_before
-            waited = waited_ns()
-            if waited is not None and span.waited_before is not None:
-                span.columns["waited_ns"] = waited - span.waited_before
         if not self.spans:
             self.leave_thread()
         return span.table, self.recorder.event_row(self, span, end, status)
+
+    def _note_waiting(self, span: Span, before: int) -> None:
+        """How long the thread waited for a processor: in a call, and outside of its children."""
+        now = waited_ns()
+        if now is None:
+            return
+        if span.table == "calls":
+            span.columns["waited_ns"] = now - before
+            span.columns["gap_waited_ns"] = max(0, now - before - span.waited_below)
+        if self.spans and self.spans[-1].table == "calls":
+            self.spans[-1].waited_below += now - before
 
     def _enclosing_call(self) -> int:
         return next((span.seq for span in reversed(self.spans) if span.table == "calls"), -1)

@@ -54,6 +54,7 @@ def audit_model(
             raise MissingPackageError(
                 f"audit_model() needs {package}; pip install 'tracer-lab[live]'"
             )
+    from tracer.instrument.verifying import unpacking
     from tracer.instrument.verifying.comparing import compare
     from tracer.instrument.verifying.sources import Sources, weight_files
 
@@ -61,7 +62,8 @@ def audit_model(
     given = folder if isinstance(folder, Mapping) else None
     files = [] if isinstance(folder, Mapping) else weight_files(folder)
     with Sources(files, given, model=bare) as sources:
-        verdicts = compare(bare, sources, key_mapping=key_mapping)
+        own = unpacking.conversions(bare, unpacking.stored_as(files), key_mapping)
+        verdicts = compare(bare, sources, key_mapping=key_mapping, conversions=own)
         taken = {key for each in verdicts for key in each.keys}
         unused = [name for name in sources.names if name not in taken]
     findings = _findings(verdicts, unused)

@@ -160,6 +160,26 @@ def test_a_shard_beside_the_index_is_told_and_not_counted(folders, tmp_path):
     assert _broken(trace) == {}
 
 
+def test_a_tensor_that_two_shards_hold(folders, tmp_path):
+    """The index names one of them; which one counts is the release's own choice."""
+    folder = tmp_path / "twice"
+    shutil.copytree(folders / "shards", folder)
+    first, second, *_ = sorted(folder.glob("*.safetensors"))
+    key, values = next(iter(load_file(first).items()))
+    save_file(load_file(second) | {key: values + 1}, second, metadata={"format": "pt"})
+    with tracer.record(strict=True, verify_weights=True) as recording:
+        model = AutoModelForCausalLM.from_pretrained(folder)
+    trace = recording.trace
+    assert torch.equal(model.state_dict()[key], values + 1)
+    fates = trace["checkpoint_tensors"].query("key == @key").set_index("file")["fate"]
+    lost = "discarded" if FOUR else "skipped"  # generation 4 reads both, one after the other
+    assert fates.to_dict() == {first.name: lost, second.name: "loaded"}
+    assert _placed(trace).loc[key, "verified"] == "equal"
+    assert any(f"{key} lies in {first.name}, {second.name}" in one
+               for one in trace["faults"]["reason"])  # fmt: skip
+    assert _broken(trace) == {"3 index = headers": [f"{second.name}: {key}"]}
+
+
 @pytest.mark.parametrize(
     ("spoil", "error"),
     [("model-00002-of-*.safetensors", OSError), ("*.index.json", OSError)],
@@ -203,6 +223,7 @@ def test_every_name_under_another_prefix(folders, tmp_path, theirs, ours):
     lost = {"initialised", "unwritten"}  # 4.51 leaves norms as memory came
     assert set(parameters["origin"]) <= lost
     assert len(parameters) == len(list(model.parameters()))
+    assert _broken(trace).keys() <= ({"2 none unwritten"} if FOUR else set())
 
 
 def test_the_prefix_that_explains_lost_names_is_told(folders, tmp_path):
@@ -316,6 +337,17 @@ def test_which_dtype_wins_and_why(folders, tmp_path, configured, arguments, five
         ("bfloat16", dtype)
     }
     assert reads["size_bytes"].sum() == 2 * sum(one.numel() for one in model.parameters())
+
+
+def test_a_model_that_lies_on_the_disk_as_a_whole(folders, tmp_path):
+    _, trace = _record(
+        folders / "shards", device_map={"": "disk"}, offload_folder=tmp_path / "offload"
+    )
+    placed = _placed(trace)
+    parameters = placed[placed["kind"] == "parameter"]
+    assert set(parameters["residence"]) == {"offloaded_disk"}
+    assert set(parameters["origin"]) == {"checkpoint"}
+    assert _broken(trace) == {}
 
 
 def test_layers_that_auto_puts_on_the_disk_are_offloaded_not_forgotten(folders, tmp_path):

@@ -29,7 +29,7 @@ _NOT_JUDGED: Final = frozenset({"generate_batch", "own_generate"})
 _NO_CHILDREN: Final = {"memory", "messages", "faults", "modules"}
 _NEEDED: Final = (
     *("seq", "parent", "call", "stage", "name", "thread", "kind"),
-    *("start_ns", "duration_ns", "recorder_ns", "waited_ns", "select_ns"),
+    *("start_ns", "duration_ns", "recorder_ns", "waited_ns", "gap_waited_ns", "select_ns"),
 )
 _DERIVED: Final = "select"  # a gap between two observed boundaries, named but not measured
 
@@ -58,15 +58,15 @@ def check_time(source: Source) -> Iterator[Finding]:
     if spared:
         most = max(share.rest_ns for share in spared) / 1e6
         found += (
-            f"; in {len(spared)} of them up to {most:.3f} ms may be waiting for a processor, of "
-            "which the thread did as much"
+            f"; in {len(spared)} of them up to {most:.3f} ms "
+            "are put down to waiting for a processor"
         )
     leaves = [share.seq for share in shares if share not in judged]
     if leaves:
         found += f"; not judged, without named children: {leaves[:EVIDENCE_LIMIT]}"
     expected = (
         "a call's unexplained rest is at most 3 % or 1 ms + 0.3 ms a step, and what its thread "
-        "waited for a processor"
+        "waited for a processor meanwhile"
     )
     bad = [share.seq for share in judged if not share.is_explained]
     yield Finding("5 explained time", expected, found, bad, len(judged))
@@ -101,10 +101,7 @@ class _Share:
 
     @property
     def is_explained(self) -> bool:
-        """On a busy machine a thread stands still anywhere, also between two children.
-
-        How much of that fell into the rest can't be told, so that much is put up with.
-        """
+        """On a busy machine a thread stands still anywhere, also between two children."""
         return self.rest_ns <= self.limit_ns + self.waited_ns
 
 
@@ -130,6 +127,11 @@ def _shares(source: Source, calls: pd.DataFrame, tables: list[str]) -> list[_Sha
 def _timed(rows: pd.DataFrame) -> pd.DataFrame:
     """The columns that matter here, as plain integers and text; a table may have millions."""
     frame = rows[[name for name in _NEEDED if name in rows]].dropna(subset="duration_ns")
+    if "waited_ns" in frame:
+        # Where children are not spans, or a trace is older, the waiting may have been anywhere.
+        frame["waited_ns"] = frame.get("gap_waited_ns", frame["waited_ns"]).fillna(
+            frame["waited_ns"]
+        )
     for name in ("start_ns", "duration_ns", "recorder_ns", "waited_ns", "select_ns"):
         frame[name] = frame[name].fillna(0).astype("int64") if name in frame else 0
     return frame
@@ -144,7 +146,8 @@ def _share(call: Any, below: pd.DataFrame, recorder: pd.DataFrame, steps: int) -
     # know their own share; below other spans it stands as spans of its own.
     counted = below.loc[below["recorder_ns"] > 0, "seq"]
     deeper = recorder[is_one_of(recorder["thread"], call.thread)]
-    deeper = deeper[~deeper["parent"].isin([call.seq, *counted])]
+    # One that lies in another of the recorder's is told by that one.
+    deeper = deeper[~deeper["parent"].isin([call.seq, *counted, *recorder["seq"]])]
     inside = int(below["recorder_ns"].sum() + deeper["duration_ns"].sum())
     total = call.duration_ns - call.recorder_ns
     rest = max(0, total - covered + min(inside, call.recorder_ns))

@@ -71,9 +71,10 @@ def compared(
         entries: What headers say, by tensor name.
         files: File of every name that a load would find.
     """
-    from tracer.instrument.loads import placements, renames
+    from tracer.instrument.loads import renames
+    from tracer.instrument.loads.named_tensors import named_tensors
 
-    tensors = placements.named_tensors(model)
+    tensors = named_tensors(model)
     shapes = {one.name: tuple(one.tensor.shape) for one in tensors}
     goals = renames.renamed(model, files) if files else {}
     sources: dict[str, list[str]] = {}
@@ -119,11 +120,10 @@ def dtype_of(tensor: Any) -> str:
 
 def _tied(tensors: list[Any], sources: Mapping[str, Any]) -> dict[str, str]:
     """Each name that stands for another's tensor, to the name that the files hold, or the first."""
-    groups: dict[int, list[str]] = {}
-    for one in tensors:
-        groups.setdefault(id(one.tensor), []).append(one.name)
+    from tracer.instrument.loads.named_tensors import shared_names
+
     found: dict[str, str] = {}
-    for names in groups.values():
+    for names in shared_names(tensors):
         source = next((name for name in names if name in sources), names[0])
         found |= {name: source for name in names if name != source}
     return found

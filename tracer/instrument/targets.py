@@ -28,7 +28,8 @@ class Target:
         stage: stage of the span that it makes, where it makes one.
         route: `root` may open a trace of its own, `inner` counts only inside one, `job` also in a
             worker thread of a load, which the load has announced.
-        follows: name of the target that never runs without this one; None when conditional.
+        follows: name of the target that never runs without this one (or of what an observer found
+            a call to have done); None when conditional.
         every_subclass: also patch each imported subclass that overrides the attribute.
         is_copy: the owner takes the name over from another module once it is asked for it; patched
             only where that has happened.
@@ -84,7 +85,8 @@ _SAMPLE = "generation.utils.GenerationMixin._sample"
 _BEAM_SEARCH = "generation.utils.GenerationMixin._beam_search"
 _ASSISTED = "generation.utils.GenerationMixin._assisted_decoding"
 _WEIGHTS = "modeling_utils.convert_and_load_state_dict_in_model"
-_SHARD = "modeling_utils._load_state_dict_into_meta_model"
+HAD_A_PLACE: Final = f"{_WEIGHTS}: a tensor had a place in the model"
+WAS_SET: Final = f"{_WEIGHTS}: a parameter got values that are not offloaded to the disk"
 
 
 def _load_stage(
@@ -143,7 +145,7 @@ def _part(
 
 
 def _once_a_tensor(
-    owner: str, attribute: str, observe: str, follows: str | None = _WEIGHTS
+    owner: str, attribute: str, observe: str, follows: str | None = HAD_A_PLACE
 ) -> Target:
     return Target(owner, attribute, observe, follows=follows, is_lean=True, since=FIVE)
 
@@ -309,7 +311,14 @@ TARGETS: Final[tuple[Target, ...]] = (
         every_subclass=True,
         before=FIVE,
     ),
-    _load_stage("get_model_conversion_mapping", "convert", since=FIVE),
+    Target(
+        _MODELING,
+        "get_model_conversion_mapping",
+        "loads.quantisers.conversions",
+        "convert",
+        follows=_LOAD,
+        since=FIVE,
+    ),
     Target(_MODELING, "_get_device_map", "loads.devices.device_map", "dispatch"),
     Target(
         "transformers.integrations.accelerate",
@@ -339,7 +348,7 @@ TARGETS: Final[tuple[Target, ...]] = (
     _once_a_tensor(f"{_CONVERT}:WeightTransform", "materialize_tensors", "loads.reads.awaited"),
     _once_a_tensor(f"{_CONVERT}:WeightRenaming", "convert", "loads.reads.converted", None),
     _once_a_tensor(f"{_CONVERT}:WeightConverter", "convert", "loads.reads.converted", None),
-    _once_a_tensor(_CONVERT, "set_param_for_module", "loads.reads.placed"),
+    _once_a_tensor(_CONVERT, "set_param_for_module", "loads.reads.placed", WAS_SET),
     _once_a_tensor(_CONVERT, "offload_and_maybe_resave_param", "loads.reads.offloaded", None),
     # Weights in generation 4: names are matched and what no file holds gets its values first; then
     # each shard is opened again, and every tensor read, cast and set by the same thread.
@@ -371,9 +380,13 @@ TARGETS: Final[tuple[Target, ...]] = (
     ),
     _four(_MODELING, "safe_open", "loads.shards.opened_file", "metadata", None),
     _four(
-        _MODELING, "_load_state_dict_into_meta_model", "loads.shards.shard_weights", "tensor_load"
+        _MODELING,
+        "_load_state_dict_into_meta_model",
+        "loads.shards.shard_weights",
+        "tensor_load",
+        WAS_SET,
     ),
-    _once_a_tensor_in_four("_infer_parameter_dtype", "loads.shard_reads.begun", _SHARD),
+    _once_a_tensor_in_four("_infer_parameter_dtype", "loads.shard_reads.begun", WAS_SET),
     _once_a_tensor_in_four("_load_parameter_into_model", "loads.shard_reads.placed"),
     _once_a_tensor_in_four("offload_weight", "loads.shard_reads.offloaded"),
     _once_a_tensor_in_four("shard_and_distribute_module", "loads.shard_reads.distributed"),
@@ -730,6 +743,12 @@ drops just these; newest first."""
 
 USED_CONVERSIONS: Final = "_weight_conversions"
 """Attribute of a model of generation 5: the conversions that its load made use of."""
+
+QUANTISER: Final = "hf_quantizer"
+"""Attribute of a model that is kept quantised; one that was unpacked has none in generation 5."""
+
+QUANTISERS: Final = "transformers.quantizers.auto"
+"""Module that makes a quantiser of what a configuration says."""
 
 RENAMING_METHOD: Final = "_get_key_renaming_mapping"
 """Method of a model of generation 4 that gives each checkpoint name the model's name."""

@@ -20,7 +20,7 @@ _TELLING: Final = {
     "call": (
         *("kind", "mode", "model", "rows", "beams", "cache_class", "cache_why", "mask_origin"),
         *("attended_pads", "grad_mode", "cache_prefix_tokens", "recomputed_tokens"),
-        *("recomputed_ns", "recorder_ns", "waited_ns"),
+        *("recomputed_ns", "recorder_ns", "waited_ns", "gap_waited_ns"),
     ),
     "span": ("function",),
     "tensor": (
