@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 from synthetic import GENERATED, PROMPT, coherent_rows, event, make_trace
 
+import tracer
 from tracer.replaying.buffers import as_json
 from tracer.replaying.code import origin_of
 from tracer.replaying.details import ROOMS
@@ -50,6 +51,17 @@ def test_a_number_has_its_unit_and_how_it_came_to_be(replay):
     assert told["size_bytes"] == ("160 B", "measured")
     assert told["duration_ns"] == ("4.00 ms", "measured")
     assert told["share_of_call"] == ("4.0 %", "derived")
+
+
+def test_a_boolean_stays_one_for_a_page_of_two_languages(replay):
+    before = tracer.language()
+    try:
+        tracer.language("zh")
+        told = first(replay, "tensor", "embed.weight")
+    finally:
+        tracer.language(before)
+    assert facts(told)["mapped"] == (False, "measured")
+    assert dict(told["row"]["cells"])["mapped"] is False
 
 
 def test_memory_is_that_of_the_last_sample_before_the_end(replay):
@@ -132,6 +144,27 @@ def test_a_token_stands_in_its_strip_where_it_came(replay):
     assert strip["prompt"] == PROMPT - 3
     assert [chip[4] for chip in strip["chips"] if chip[1] == "image"] == [4]
     assert upto == list(range(PROMPT - 3, PROMPT - 3 + len(GENERATED)))
+
+
+def test_a_chip_leads_to_the_token_that_it_is():
+    """Also where a token was proposed and refused, or a sequence came over from another row."""
+    rows = coherent_rows()
+    rows["choices"][1]["accepted"] = False
+    for replay in (Replay(make_trace(rows)), beams()):
+        choices = replay.trace["choices"]
+        for stop in replay.stops.of_kind("token"):
+            strip = replay.shared("strips", replay.detail(int(stop))["token"]["strip"])
+            answer = [chip[0] for chip in strip["chips"][strip["prompt"] :]]
+            assert choices["text"].iloc[strip["made"]].tolist() == answer
+
+
+def test_a_token_whose_id_is_0_is_special_where_the_prompt_says_so():
+    rows = coherent_rows()
+    rows["tokens"][0] |= {"token_id": 0, "kind": "special"}
+    rows["choices"][-1]["token_id"] = 0
+    replay = Replay(make_trace(rows))
+    strip = replay.shared("strips", first(replay, "token")["token"]["strip"])
+    assert strip["chips"][-1][1] == "special"
 
 
 def test_a_token_has_candidates_that_leave_a_rest(replay):
@@ -247,6 +280,24 @@ def test_a_forward_shows_the_lines_that_led_into_its_model():
     replay = Replay(make_trace(rows))
     assert replay.detail(0)["source"]["reached"] == [[101, 2]]
     assert replay.detail(1)["source"]["reached"] == [[101, 2]]
+
+
+def test_a_token_shows_the_code_that_it_was_chosen_in(recorded):
+    """A token has no function of its own, and a demanding reader asks all the same."""
+    told = first(recorded, "token")
+    around = recorded.detail(told["code_of"])
+    assert around["row"]["table"] == "steps"
+    assert told["stack"] == around["stack"]
+    assert told["source"] == around["source"]
+    assert "code_of" not in around
+
+
+def test_of_a_run_without_code_no_stop_shows_any():
+    rows = coherent_rows()
+    del rows["sources"], rows["stacks"]
+    replay = Replay(make_trace(rows))
+    for stop in range(len(replay.stops)):
+        assert "code_of" not in replay.detail(stop)
 
 
 def test_a_frame_finds_the_recorded_function_that_its_line_is_in():

@@ -6,6 +6,7 @@ from pathlib import Path
 import pytest
 from synthetic import coherent_rows, event, make_trace
 
+from tracer.explain import audit_word
 from tracer.replaying import marks
 from tracer.replaying.nodes import KINDS
 from tracer.replaying.replay import Replay
@@ -54,6 +55,15 @@ def test_a_fault_says_what_was_not_observed():
     (mark,) = (mark for mark in Replay(make_trace(rows)).marks if mark["group"] == "faults")
     assert mark["title"]["en"] == mark["title"]["zh"] == "vision"
     assert mark["text"]["zh"] == "the module ran compiled"
+
+
+def test_a_broken_check_has_its_name_in_every_language():
+    rows = coherent_rows()
+    rows["placements"].pop()
+    marked = [mark for mark in Replay(make_trace(rows)).marks if mark["group"] == "audit"]
+    assert marked
+    for mark in marked:
+        assert mark["title"]["zh"] == audit_word(mark["key"], "zh") != mark["title"]["en"]
 
 
 def test_a_broken_check_is_marked_at_its_evidence():

@@ -51,11 +51,14 @@ has nothing for are absent.
 
     stop      its number
     title     its name in full
-    facts     [[key, text, provenance]]: the telling numbers with units; key is of words.facts
+    facts     [[key, text, provenance]]: the telling numbers with units; key is of words.facts. Here
+              and in the cells below a boolean stands for itself
     row       {table, cells: [[column, text]]}: every cell that is not missing
     source    {key, line, reached: [[line, stop]]}: the library function that ran, a key of the
               room `sources`; line is its own first line, reached are lines that led to stops inside
     stack     key of the room `stacks`; line numbers in it are where each frame stood
+    code_of   of a stop that no function of its own was seen for (a token, a message): the nearest
+              one around it, whose source and stack these are
     inputs, outputs   [[name, text]]: what went in and came out
     tensor    {file, offset, size, file_size, header (numbers in bytes), label: [..three texts..],
               dtype, shape, fate, because}
@@ -77,15 +80,17 @@ Rooms of `shared(room, key)`:
               transformers, accelerate, torch, python, tracer, other; source a key of `sources` or
               null
     strips    {chips: [[text, kind, origin, probability, many]], prompt: how many of them are the
-              prompt, redacted: whether texts are missing}; kind as in the table tokens, or
-              generated; many is how many placeholders or pads a chip stands for; text null: unknown
+              prompt, made: the row of `choices` of each other one, redacted: whether texts are
+              missing}; kind as in the table tokens, or generated; many is how many placeholders or
+              pads a chip stands for; text null: unknown
     caches    {layers: [{layer, part, class_name, tokens, held, capacity, bytes, size}], total,
               tokens_before, tokens_after}; size and total are texts, capacity null where it grows
 
 The neighbours of a module (the same one in the other layers) need no detail: they lie inside the
 fold of the nearest fold above, at one depth, with names that are equal but for the number.
 
-In the widget `header` is a trait (JSON text), `columns` a trait (bytes). The script sends
+In the widget `header` is a trait (JSON text), `columns` a trait (bytes), `kept` one that the script
+writes (where the reader is, breakpoints, looks) and reads when it begins. The script sends
 {kind: "detail", stop}, {kind: "shared", room, key} and {kind: "marks"}, and gets {kind: "detail",
 stop, detail}, {kind: "shared", room, key, value} and {kind: "marks", marks} (all of them).
 In the static page all of it lies in one element `<script type="application/json"

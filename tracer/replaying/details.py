@@ -69,8 +69,7 @@ class Details:
             "title": self._stops.names[self._columns["name"][stop]],
             "facts": [*self._times(stop), *facts_of(kind, table, row), *self._memory(row)],
             "row": {"table": table, "cells": cells(row)},
-            "source": self._source(stop, row),
-            "stack": row.get("stack"),
+            **self._code(stop, row),
             "inputs": [*went_in, *self._handed(kind, row)],
             "outputs": came_out,
             "tables": self._tables(kind, row),
@@ -127,6 +126,19 @@ class Details:
     def _children(self, stop: int) -> Any:
         first, last = stop + 1, int(self._columns["last"][stop]) + 1
         return first + np.flatnonzero(self._columns["parent"][first:last] == stop)
+
+    def _code(self, stop: int, row: Row) -> dict[str, Any]:
+        """Source and call path; of a stop that has neither (a token) those it happened in."""
+        around, found = stop, row
+        while around >= 0 and not self._has_code(found):
+            around = int(self._columns["parent"][around])
+            found = self._row(around) if around >= 0 else row
+        at = stop if around < 0 else around
+        told = {"source": self._source(at, found), "stack": found.get("stack")}
+        return told if at == stop else {**told, "code_of": at}
+
+    def _has_code(self, row: Row) -> bool:
+        return row.get("source") in self.code.sources or self.code.stack(row.get("stack", "")) != []
 
     def _source(self, stop: int, row: Row) -> dict[str, Any] | None:
         key = row.get("source")

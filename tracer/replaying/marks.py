@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 
-from tracer.explain import LANGUAGES, finding, text
+from tracer.explain import LANGUAGES, audit_word, finding, text
 from tracer.explain.languages import words
 from tracer.replaying.index import Stops
 from tracer.replaying.nodes import KINDS
@@ -106,7 +106,7 @@ def _broken(trace: Trace, stops: Stops) -> list[Mark]:
     for row in audit[audit["verdict"] == "broken"].itertuples():
         places = [_named(stops, one) for one in json.loads(row.evidence or "[]")[:_MOST_PLACES]]
         told = _always(f"{row.expected} ≠ {row.found}")
-        found += _at_each(places, "audit", str(row.check), _always(row.check), told)
+        found += _at_each(places, "audit", str(row.check), _check_title(str(row.check)), told)
     return found
 
 
@@ -137,6 +137,10 @@ def _findings(trace: Trace, stops: Stops) -> list[Mark]:
         title, told = _finding_title(one.rule, values), _finding_text(one.rule, values)
         found += _at_each(places, "findings", one.rule, title, told)
     return found
+
+
+def _check_title(check: str) -> Callable[[str], str]:
+    return lambda code: audit_word(check, code)
 
 
 def _finding_title(rule: str, values: dict[str, Any]) -> Callable[[str], str]:

@@ -105,26 +105,30 @@ class Lookup:
         return found
 
 
-def cells(row: Row) -> list[list[str]]:
-    """Every cell as text with human units: column and text."""
-    return [[name, cell_text(name, value)] for name, value in row.items()]
+def cells(row: Row) -> list[list[Any]]:
+    """Every cell as a player shows it: column and text with human units, or a boolean."""
+    return [[name, shown(name, value)] for name, value in row.items()]
 
 
-# 1, 1.0 and True are equal and shown differently.
+def shown(name: str, value: Any) -> str | bool:
+    """A cell as text with its unit; a boolean stays one, since a page says it in two languages."""
+    return value if isinstance(value, bool) else _text(name, value)
+
+
+# 1 and 1.0 are equal and shown differently.
 @functools.lru_cache(maxsize=1 << 12, typed=True)
-def cell_text(name: str, value: Any) -> str:
-    """A cell as text with its unit, the same for the same value."""
+def _text(name: str, value: Any) -> str:
     return cell(name, value, LONGEST_CELL)
 
 
 def small_table(table: str, rows: Sequence[Row], total: int) -> dict[str, Any]:
-    """Rows as a table of texts, without the columns that place them and without empty ones."""
+    """Rows as a table of texts and booleans, without empty columns and those that place a row."""
     names = [
         name
         for name in TABLES[table].column_names
         if name not in _PLACE and any(row.get(name) is not None for row in rows)
     ]
-    texts = [[cell_text(name, row.get(name)) for name in names] for row in rows]
+    texts = [[shown(name, row.get(name)) for name in names] for row in rows]
     return {"table": table, "columns": names, "rows": texts, "more": total - len(rows)}
 
 

@@ -10,7 +10,11 @@ import functools
 import math
 from typing import Any, Final
 
-from tracer.replaying.rows import Row, Rows
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from tracer.replaying.rows import LONGEST_CELL, Row, Rows
+from tracer.views.cells import bounded
 
 _MOST_CANDIDATES: Final = 20
 _RUNS: Final = ("image", "video", "pad")
@@ -27,9 +31,12 @@ class Sequences:
         self._strips: dict[str, dict[str, Any]] = {}
         self._ways: dict[int, dict[tuple[int, int, int], Row]] = {}
         self._made: dict[str, list[tuple[int, int]]] = {}
-        # Every stop inside a call asks anew.
+        # Every stop inside a call asks anew, and its prompt may have a hundred thousand tokens.
         self._crosses = functools.cache(self._find_crossing)
         self._first_row = functools.cache(self._find_first_row)
+        self._names = functools.cache(self._find_names)
+        self._special_ids = functools.cache(self._find_special_ids)
+        self._prompt_rows = functools.cache(self._find_prompt_rows)
 
     def strip(self, key: str) -> dict[str, Any]:
         """The chips of a sequence; the contract names the fields.
@@ -86,7 +93,7 @@ class Sequences:
         bars = [
             {
                 "rank": one["token_rank"],
-                "text": one["text"],
+                "text": _shown(one["text"]),
                 "id": one["token_id"],
                 "raw": _real(one["raw_probability"]),
                 "probability": _real(one["probability"]),
@@ -102,8 +109,12 @@ class Sequences:
     def _choices(self, call: int) -> dict[tuple[int, int, int], Row]:
         """The choices of a call by step, row and offset, in the order in which they were made."""
         if call not in self._ways:
-            found = self._rows.lookup("choices", "call", "step", "row", "offset").rows(call)
-            by_place = {(one["step"], one["row"], one["offset"] or 0): one for one in found}
+            lookup = self._rows.lookup("choices", *_KEY)
+            numbers = lookup.numbers(call).tolist()
+            by_place = {
+                (one["step"], one["row"], one["offset"] or 0): one | {"number": number}
+                for number, one in zip(numbers, lookup.rows(call), strict=True)
+            }
             self._ways[call] = dict(sorted(by_place.items(), key=_by_time))
         return self._ways[call]
 
@@ -150,7 +161,8 @@ class Sequences:
         answer = [_chosen(choices[at], special) for at in way]
         chips = [*prompt, *answer]
         redacted = bool(chips) and all(chip[0] is None for chip in chips)
-        return {"chips": chips, "prompt": len(prompt), "redacted": redacted}
+        made = [choices[at]["number"] for at in way]
+        return {"chips": chips, "prompt": len(prompt), "made": made, "redacted": redacted}
 
     def _prompt(self, call: int, row: int) -> list[Chip]:
         lookup = self._rows.lookup("tokens", "event", "row")
@@ -160,30 +172,43 @@ class Sequences:
             kind, text = one["kind"] or "text", one["text"]
             if kind == "cut" or one["origin"] == "generated":
                 continue  # what was chosen comes from choices, with its probability
-            if kind in _RUNS and chips and chips[-1][:2] == [text, kind]:
+            if kind in _RUNS and chips and chips[-1][:2] == [_shown(text), kind]:
                 chips[-1][4] += 1
             else:
-                chips.append([text, kind, one["origin"], None, 1])
+                chips.append([_shown(text), kind, one["origin"], None, 1])
         return chips
 
     def _prompt_row(self, call: int, row: int) -> int:
         """The prompt of a row: with beams or several sequences many rows share one."""
-        prompts = self._rows.lookup("tokens", "event", "row").rows(call)
-        asked = 1 + max((one["row"] for one in prompts), default=0)
+        asked = self._prompt_rows(call)
         rows = 1 + max((at[1] for at in self._choices(call)), default=0)
         return row * asked // rows if rows > asked else row
 
-    def _special_ids(self, call: int) -> set[int]:
-        tokens = self._rows.lookup("tokens", "event", "row").rows(call)
-        return {one["token_id"] for one in tokens if one["kind"] == "special" and one["token_id"]}
+    def _find_prompt_rows(self, call: int) -> int:
+        row = pc.max(self._prompt_columns(call, "row")["row"]).as_py()
+        return 1 + (row or 0)
 
-    def _names(self, call: int) -> dict[int, str]:
+    def _find_special_ids(self, call: int) -> set[int]:
+        found = self._prompt_columns(call, "token_id", "kind")
+        ids = found.filter(pc.equal(found["kind"], "special"))["token_id"]
+        return set(pc.drop_null(pc.unique(ids)).to_pylist())
+
+    def _find_names(self, call: int) -> dict[int, str]:
         """Texts of ids as the prompt of a call shows them."""
-        tokens = self._rows.lookup("tokens", "event", "row").rows(call)
-        return {one["token_id"]: one["vocab"] for one in tokens if one["vocab"]}
+        found = self._prompt_columns(call, "token_id", "vocab")
+        pairs = zip(found["token_id"].to_pylist(), found["vocab"].to_pylist(), strict=True)
+        return {token: vocab for token, vocab in pairs if vocab}
+
+    def _prompt_columns(self, call: int, *names: str) -> pa.Table:
+        numbers = self._rows.lookup("tokens", "event", "row").numbers(call)
+        return self._rows.table("tokens").select(list(names)).take(pa.array(numbers))
 
 
 _KEY: Final = ("call", "step", "row", "offset")
+
+
+def _shown(text: str | None) -> str | None:
+    return None if text is None else bounded(text, LONGEST_CELL)
 
 
 def _id_text(token: int | None) -> str:
@@ -192,7 +217,7 @@ def _id_text(token: int | None) -> str:
 
 def _chosen(choice: Row, special: set[int]) -> Chip:
     kind = "special" if choice["token_id"] in special else "text"
-    return [choice["text"], kind, "generated", _real(choice["probability"]), 1]
+    return [_shown(choice["text"]), kind, "generated", _real(choice["probability"]), 1]
 
 
 def _by_time(item: tuple[tuple[int, int, int], Row]) -> tuple[int, int, int]:

@@ -56,6 +56,11 @@ function render({ model, el }) {
     shared: (room, key) => kernel.ask(`${room}/${key}`, { kind: "shared", room, key }),
     marks: () => kernel.ask("marks", { kind: "marks" }),
     isStatic: false,
+    kept: model.get("kept"),
+    keep: (kept) => {
+      model.set("kept", kept);
+      model.save_changes();
+    },
     isDark: isDarkAround,
     onDark: onDarkness,
   });
