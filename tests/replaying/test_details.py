@@ -16,6 +16,7 @@ from tracer.replaying.code import origin_of
 from tracer.replaying.details import ROOMS
 from tracer.replaying.replay import Replay
 from tracer.trace import open_trace
+from tracer.views.budget import strip_places
 
 RECORDED = Path(__file__).resolve().parents[2] / "notebooks" / "traces"
 
@@ -191,7 +192,7 @@ def test_a_chosen_token_outside_of_the_candidates_is_listed_all_the_same():
     assert chosen["probability"] == pytest.approx(math.exp(-0.5), rel=1e-3)
 
 
-def beams():
+def beams(sequences=((None, None), (None, None))):
     """Two beams of one prompt; the second token of beam 0 continues what beam 1 had."""
     call = event(0, -1, 0, "setup", "generate", 0, 10) | {"kind": "generate", "beams": 2}
     steps = [
@@ -205,7 +206,7 @@ def beams():
     choices = [
         place
         | {"step": step, "row": row, "token_id": 10 * step + row, "text": texts[step][row]}
-        | {"parent_row": parents[step][row]}
+        | {"parent_row": parents[step][row], "sequence": sequences[step][row]}
         for step in range(2)
         for row in range(2)
     ]
@@ -226,6 +227,55 @@ def test_a_beam_is_followed_back_through_the_rows_that_it_had():
         ways[told["title"]] = "".join(chips)
     assert ways[" barks"] == "The dog barks"
     assert ways[" sleeps"] == "The cat sleeps"
+
+
+def test_what_beams_returned_is_told_at_their_call():
+    """Row 0 of each step would be a text that no beam ever was."""
+    replay = beams(sequences=[[None, 0], [0, 1]])
+    place = replay.detail(0)["strip"]
+    told = {}
+    for one in strip_places({"strip": place}):
+        chips = replay.shared("strips", one["strip"])["chips"]
+        told[one["sequence"]] = "".join(chip[0] for chip in chips)
+    assert told == {0: "The dog barks", 1: "The cat sleeps"}
+
+
+def test_every_row_of_a_batch_is_told_at_its_call():
+    rows = coherent_rows()
+    other = [one | {"row": 1, "parent_row": 1, "text": "!"} for one in rows["choices"]]
+    rows["choices"] += other
+    rows["tokens"] += [one | {"row": 1} for one in rows["tokens"]]
+    replay = Replay(make_trace(rows))
+    (_, generate) = replay.stops.of_kind("call")
+    places = strip_places(replay.detail(int(generate)))
+    assert [one["row"] for one in places] == [0, 1]
+    answers = [replay.shared("strips", one["strip"])["chips"][-1][0] for one in places]
+    assert answers == [rows["choices"][len(other) - 1]["text"], "!"]
+
+
+def test_without_a_tokenizer_ids_stand_for_texts_and_nobody_took_them():
+    rows = coherent_rows()
+    for record in rows["tokens"] + rows["choices"] + rows["candidates"]:
+        record["text"] = None
+    replay = Replay(make_trace(rows))
+    told = first(replay, "token")
+    assert told["title"] == f"#{GENERATED[0]}"
+    strip = replay.shared("strips", told["token"]["strip"])
+    assert (strip["unnamed"], strip["redacted"]) == (True, False)
+    assert strip["chips"][told["token"]["upto"]][5] == GENERATED[0]
+
+
+def test_a_sequence_without_choices_shows_what_was_generated():
+    """As continuous batching is told: no forward of its own, but the sequence."""
+    rows = coherent_rows()
+    last = rows["tokens"][-1]
+    rows["tokens"].append(last | {"index": 99, "text": "end", "origin": "generated"})
+    rows["choices"] = []
+    replay = Replay(make_trace(rows))
+    (_, generate) = replay.stops.of_kind("call")
+    strip = replay.shared("strips", replay.detail(int(generate))["strip"]["strip"])
+    assert strip["chips"][-1][:3] == ["end", last["kind"], "generated"]
+    assert strip["prompt"] < len(strip["chips"])
 
 
 SOURCE = "library/generation.py:100"
@@ -390,7 +440,8 @@ def test_every_detail_of_a_recorded_run_points_at_what_is_there(recorded):
         assert json.loads(as_json(told)) == told
         keys = [("sources", told.get("source", {}).get("key")), ("stacks", told.get("stack"))]
         keys += [("caches", told.get("cache"))]
-        keys += [("strips", told.get(part, {}).get("strip")) for part in ("strip", "token")]
+        keys += [("strips", told.get("token", {}).get("strip"))]
+        keys += [("strips", place["strip"]) for place in strip_places(told)]
         for room, key in keys:
             assert key is None or recorded.shared(room, key) is not None
 

@@ -66,7 +66,9 @@ has nothing for are absent.
               probability], effects: [[class_name, removed, delta, before, after]], stops: [[text or
               id, rank, probability]]}; strip is a key of the room `strips`, upto the number of its
               chips that were there before this token came
-    strip     {strip, upto} for a stop that is no token but has a sequence: an encoding, a forward
+    strip     {strip, upto, row | sequence, others: [the same of further rows]} for a stop that is
+              no token but has sequences: an encoding, a call, a forward; sequence is the number of
+              one that was returned, where beams change their rows
     image     {chain: [[key, width, height]], grid: [t, h, w], merge, tokens: [expected, found,
               replaced], limits, first_position}; key is of words.facts
     cache     key of the room `caches`: the cache after the forward that the stop belongs to
@@ -79,10 +81,11 @@ Rooms of `shared(room, key)`:
     stacks    [{file, line, function, origin, source}] from the outermost in; origin is one of user,
               transformers, accelerate, torch, python, tracer, other; source a key of `sources` or
               null
-    strips    {chips: [[text, kind, origin, probability, many]], prompt: how many of them are the
-              prompt, made: the row of `choices` of each other one, redacted: whether texts are
-              missing}; kind as in the table tokens, or generated; many is how many placeholders or
-              pads a chip stands for; text null: unknown
+    strips    {chips: [[text, kind, origin, probability, many, id]], prompt: how many of them are
+              the prompt, made: the row of `choices` of each other one (none where a call has none),
+              redacted: whether texts and ids were taken out, unnamed: whether no tokenizer told a
+              text}; kind as in the table tokens, or generated; many is how many placeholders or
+              pads a chip stands for; text or id null: unknown
     caches    {layers: [{layer, part, class_name, tokens, held, capacity, bytes, size}], total,
               tokens_before, tokens_after}; size and total are texts, capacity null where it grows
 

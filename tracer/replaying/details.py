@@ -173,7 +173,7 @@ class Details:
 
     def _row(self, stop: int) -> Row:
         table = TABLE_OF[KINDS[self._columns["kind"][stop]]]
-        return self._rows.row(table, int(self._columns["row"][stop]), int(self._stops.seq[stop]))
+        return self._rows.row(table, int(self._columns["row"][stop]))
 
     def _handed(self, kind: str, row: Row) -> list[list[str]]:
         if kind not in ("call", "span"):

@@ -81,6 +81,9 @@ class Replay:
 def _title(trace: Trace) -> str:
     names = trace.arrow("models", ["class_name", "asked"]).to_pylist()
     shown = [row["class_name"] or row["asked"] for row in names]
+    if not any(shown):  # its load was not recorded: what was called tells the class
+        called = trace.arrow("calls", ["name"], limit=1)["name"].to_pylist()
+        shown = [name.partition(".")[0] for name in called if name]
     return ", ".join(dict.fromkeys(name for name in shown if name))
 
 

@@ -17,6 +17,8 @@ from tracer.replaying.rows import LONGEST_CELL, Row, Rows
 from tracer.views.cells import bounded
 
 _MOST_CANDIDATES: Final = 20
+_MOST_ROWS: Final = 8
+"""Rows of a batch that a call shows; each token shows its own."""
 _RUNS: Final = ("image", "video", "pad")
 """Kinds of which neighbours are one chip: a picture has thousands of placeholders."""
 
@@ -33,7 +35,7 @@ class Sequences:
         self._made: dict[str, list[tuple[int, int]]] = {}
         # Every stop inside a call asks anew, and its prompt may have a hundred thousand tokens.
         self._crosses = functools.cache(self._find_crossing)
-        self._first_row = functools.cache(self._find_first_row)
+        self._first_rows = functools.cache(self._find_first_rows)
         self._names = functools.cache(self._find_names)
         self._special_ids = functools.cache(self._find_special_ids)
         self._prompt_rows = functools.cache(self._find_prompt_rows)
@@ -49,13 +51,18 @@ class Sequences:
         return self._strips[key]
 
     def place(self, call: int, step: int) -> dict[str, Any] | None:
-        """Strip of the first row of a call before a forward; all of the prompt where step is -1."""
-        first = self._first_row(call)
-        if first is None:
+        """Strips of a call's first rows before a forward; all of the prompt where step is -1.
+
+        Of beams, which change their rows, the sequences that were returned.
+        """
+        rows = self._first_rows(call)
+        if not rows:
             return None
         if self._crosses(call) and step > 0:
-            return self._until(call, step - 1, first, 0)
-        return self._at(f"{call}:{first}", call, first, step)
+            return self._until(call, step - 1, min(row for _, row, _ in self._choices(call)), 0)
+        name = "sequence" if self._crosses(call) else "row"
+        told = [{**self._at(f"{call}:{row}", call, row, step), name: row} for row in rows]
+        return told[0] if len(told) == 1 else {**told[0], "others": told[1:]}
 
     def token(self, call: int, step: int, row: int, offset: int) -> dict[str, Any]:
         """A chosen token with what else might have come, and why it did not."""
@@ -125,23 +132,31 @@ class Sequences:
             for (_, row, _), one in self._choices(call).items()
         )
 
-    def _find_first_row(self, call: int) -> int | None:
-        """The first row that a call chose a token in; None for a call without a sequence."""
-        asked = self._rows.lookup("tokens", "event", "row").numbers(call)
-        if not len(asked) and not self._choices(call):
-            return None
-        return min((row for _, row, _ in self._choices(call)), default=0)
+    def _find_first_rows(self, call: int) -> list[int]:
+        """The first rows of a call, or what it returned of beams; none where it has no sequence."""
+        choices = self._choices(call)
+        if self._crosses(call):
+            found = {one["sequence"] for one in choices.values()} - {None}
+            return sorted(found)[:_MOST_ROWS] or [0]
+        found = {row for _, row, _ in choices}
+        if not found:
+            found = set(self._prompt_columns(call, "row")["row"].to_pylist())
+        return sorted(found)[:_MOST_ROWS]
 
     def _at(self, key: str, call: int, row: int, step: int, offset: int = 0) -> dict[str, Any]:
         if key not in self._made:
-            way = self._straight(call, row)
-            self._made[key] = [(one[0], one[2]) for one in way]
+            self._made[key] = [(one[0], one[2]) for one in self._way(call, row)]
         before = bisect.bisect_left(self._made[key], (step, offset))
         return {"strip": key, "upto": self.strip(key)["prompt"] + before}
 
-    def _straight(self, call: int, row: int) -> list[tuple[int, int, int]]:
-        """The tokens of a row that stayed, where rows do not cross."""
+    def _way(self, call: int, row: int) -> list[tuple[int, int, int]]:
+        """The tokens of a row that stayed; where rows cross, those of a returned sequence."""
         choices = self._choices(call)
+        if self._crosses(call):
+            ends = [at for at, one in choices.items() if one["sequence"] == row] or list(choices)[
+                -1:
+            ]
+            return _backwards(choices, max(ends))
         return [at for at, one in choices.items() if at[1] == row and one["accepted"] is not False]
 
     def _until(self, call: int, step: int, row: int, offset: int) -> dict[str, Any]:
@@ -152,30 +167,30 @@ class Sequences:
 
     def _make(self, call: int, row: int, step: int = -1, offset: int = 0) -> dict[str, Any]:
         choices = self._choices(call)
-        if step < 0:
-            way, start = self._straight(call, row), row
-        else:
-            way, start = _backwards(choices, (step, row, offset))
+        way = self._way(call, row) if step < 0 else _backwards(choices, (step, row, offset))
+        start = _first_of(choices, way[0]) if way else row
         prompt = self._prompt(call, start)
         special = self._special_ids(call)
         answer = [_chosen(choices[at], special) for at in way]
+        if not choices:  # what was chosen is told by the sequence alone
+            answer = self._prompt(call, start, generated=True)
         chips = [*prompt, *answer]
-        redacted = bool(chips) and all(chip[0] is None for chip in chips)
         made = [choices[at]["number"] for at in way]
-        return {"chips": chips, "prompt": len(prompt), "made": made, "redacted": redacted}
+        return {"chips": chips, "prompt": len(prompt), "made": made, **_lacking(chips)}
 
-    def _prompt(self, call: int, row: int) -> list[Chip]:
+    def _prompt(self, call: int, row: int, *, generated: bool = False) -> list[Chip]:
         lookup = self._rows.lookup("tokens", "event", "row")
         rows = lookup.rows(call, self._prompt_row(call, row))
         chips: list[Chip] = []
         for one in sorted(rows, key=_by_index):
             kind, text = one["kind"] or "text", one["text"]
-            if kind == "cut" or one["origin"] == "generated":
-                continue  # what was chosen comes from choices, with its probability
+            # What was chosen comes from choices where they are, with its probability.
+            if kind == "cut" or (one["origin"] == "generated") is not generated:
+                continue
             if kind in _RUNS and chips and chips[-1][:2] == [_shown(text), kind]:
                 chips[-1][4] += 1
             else:
-                chips.append([_shown(text), kind, one["origin"], None, 1])
+                chips.append([_shown(text), kind, one["origin"], None, 1, one["token_id"]])
         return chips
 
     def _prompt_row(self, call: int, row: int) -> int:
@@ -212,12 +227,20 @@ def _shown(text: str | None) -> str | None:
 
 
 def _id_text(token: int | None) -> str:
-    return "·" if token is None else f"id {token}"
+    return "·" if token is None else f"#{token}"
 
 
 def _chosen(choice: Row, special: set[int]) -> Chip:
     kind = "special" if choice["token_id"] in special else "text"
-    return [_shown(choice["text"]), kind, "generated", _real(choice["probability"]), 1]
+    share = _real(choice["probability"])
+    return [_shown(choice["text"]), kind, "generated", share, 1, choice["token_id"]]
+
+
+def _lacking(chips: list[Chip]) -> dict[str, bool]:
+    """Whether the texts were taken out, ids with them, or whether no tokenizer told any."""
+    is_silent = bool(chips) and all(chip[0] is None for chip in chips)
+    has_ids = any(chip[5] is not None for chip in chips)
+    return {"redacted": is_silent and not has_ids, "unnamed": is_silent and has_ids}
 
 
 def _by_time(item: tuple[tuple[int, int, int], Row]) -> tuple[int, int, int]:
@@ -231,15 +254,20 @@ def _by_index(row: Row) -> int:
 
 def _backwards(
     choices: dict[tuple[int, int, int], Row], at: tuple[int, int, int]
-) -> tuple[list[tuple[int, int, int]], int]:
-    """The tokens that led to one, along the rows that each continued; and the first one's row."""
+) -> list[tuple[int, int, int]]:
+    """The tokens that led to one, along the rows that each continued."""
     way = []
     step, row, offset = at
     while (step, row, offset) in choices:
         way.append((step, row, offset))
-        parent = choices[step, row, offset]["parent_row"]
-        step, row, offset = step - 1, row if parent is None else parent, 0
-    return way[::-1], row
+        step, row, offset = step - 1, _first_of(choices, (step, row, offset)), 0
+    return way[::-1]
+
+
+def _first_of(choices: dict[tuple[int, int, int], Row], at: tuple[int, int, int]) -> int:
+    """The row that a token continued."""
+    parent = choices[at]["parent_row"]
+    return at[1] if parent is None else int(parent)
 
 
 def _unlisted(choice: Row) -> dict[str, Any]:

@@ -172,7 +172,7 @@ const CHANGES = {
   "next token": (run, state) => toward(state, firstAfter(run.tokens, state.at), "no token"),
   "previous token": (run, state) => toward(state, lastBefore(run.tokens, state.at), "no token"),
   home: (run, state) => moved(state, 0),
-  end: (run, state) => moved(state, run.count - 1),
+  end: (run, state) => moved(state, seen(run, state, (at) => previousStop(run, at), run.count - 1)),
   undo: (run, state) => {
     const last = state.history.findLastIndex((at) => at !== state.at);
     if (last < 0) return { ...state, history: [], notice: { code: "no history" } };

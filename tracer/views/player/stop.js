@@ -173,19 +173,32 @@ export class StopView {
   }
 
   strip(detail, hides) {
-    const place = detail.token ?? detail.strip;
-    const strip = place?.strip ? this.details.shared("strips", place.strip) : null;
+    const first = detail.token ?? detail.strip;
+    const places = first?.strip ? [first, ...(first.others ?? [])] : [];
+    const rows = places.map((place, number) => this.oneStrip(place, detail.token !== undefined, hides, number));
+    const shown = rows.filter(Boolean);
+    return shown.length > 0 && this.card("strip", element("div", {}, ...shown));
+  }
+
+  oneStrip(place, isToken, hides, number) {
+    const { run, state, words } = this;
+    const strip = this.details.shared("strips", place.strip);
     if (!strip) return null;
     const upto = place.upto ?? strip.chips.length;
     const pick = (row) => this.pickToken(row);
     // While one guesses, what is still to come would tell.
     const isAhead = strip.chips.length > Math.max(upto, strip.prompt);
-    const isSecret = hides || (this.state.teaching && isAhead && !this.run.isToken(this.state.at));
-    const isToken = detail.token !== undefined;
-    const view = stripView(strip, upto, { isToken, hides: isSecret, words: this.words, pick });
+    const isSecret = hides || (state.teaching && isAhead && !run.isToken(state.at));
+    const view = stripView(strip, upto, { isToken, hides: isSecret, words, pick, number });
     this.shows.push(view.show);
-    const redacted = strip.redacted && div("tp-faint", this.words.run.phrase("redacted"));
-    return this.card("strip", element("div", {}, view.node, redacted));
+    const lacks = ["redacted", "unnamed"].find((name) => strip[name]);
+    return div("tp-one-strip", this.stripName(place, number), view.node, lacks && div("tp-faint", words.run.phrase(lacks)));
+  }
+
+  stripName({ row, sequence, others }, number) {
+    if (sequence !== undefined) return div("tp-faint", this.words.ui("sequence of", { sequence }));
+    const isOneOfMany = others !== undefined || number > 0;
+    return isOneOfMany && div("tp-faint", this.words.ui("row of", { row }));
   }
 
   // The token of a row of `choices`.
