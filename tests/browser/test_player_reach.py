@@ -100,12 +100,12 @@ def test_a_dialog_keeps_the_focus_and_its_list_says_what_is_picked(player):
     keys(player, "Escape", "g")
     player.type("word")
     keys(player, "ArrowDown")
-    picked = player.root.get_by_role("option", selected=True)
+    picked = player["found"].get_by_role("option", selected=True)
     expect(picked).to_have_count(1)
     field = player.root.get_by_role("combobox", name="Jump to")
     assert field.get_attribute("aria-activedescendant") == picked.get_attribute("id")
     field.fill("nothing of that name")
-    expect(player.root.get_by_role("option")).to_have_count(0)
+    expect(player["found"].get_by_role("option")).to_have_count(0)
     assert field.get_attribute("aria-activedescendant") is None
     keys(player, "Escape", "s")
     assert player.at() == 2

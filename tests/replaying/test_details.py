@@ -421,6 +421,37 @@ def test_a_strangers_summary_breaks_nothing(summary):
         json.loads(as_json(replay.detail(int(stop))))
 
 
+STRANGE = [
+    ("checkpoint_tensors", "shape", "NaN"),
+    ("checkpoint_tensors", "shape", "[1,"),
+    ("choices", "row", None),
+    ("choices", "step", None),
+    ("spans", "seq", None),
+    ("calls", "seq", None),
+    ("sources", "source", None),
+    ("spans", "start_ns", -(2**63)),
+    ("choices", "step", 2**62),
+    ("images", "grid_h", -4),
+    ("images", "expected_tokens", -4),
+    ("files", "size_bytes", -1),
+    ("cache_layers", "step", None),
+    ("cache_layers", "tokens_seen", 2**62),
+]
+
+
+@pytest.mark.parametrize(("table", "column", "value"), STRANGE)
+def test_a_strangers_cell_breaks_nothing(table, column, value):
+    rows = coherent_rows()
+    for record in rows[table]:
+        record[column] = value
+    replay = Replay(make_trace(rows))
+    for stop in range(len(replay.stops)):
+        told = replay.detail(stop)
+        as_json(told)
+        for place in (told.get("token", {}), *strip_places(told)):
+            as_json(replay.shared("strips", place.get("strip", "")))
+
+
 @pytest.mark.parametrize("key", ["", "1", "1:2:3", "a:b", "-5:0", "99:0", "1:0:0:0", "9" * 30])
 @pytest.mark.parametrize("room", [*ROOMS, "attic"])
 def test_a_key_that_is_none_gives_nothing_or_what_is_empty(replay, room, key):

@@ -128,3 +128,14 @@ def test_a_row_of_nothing_known_leads_nowhere():
     stops = Replay(make_trace(coherent_rows())).stops
     assert marks._shown_at(stops, _Row(path="config.json")) == -1
     assert marks._shown_at(stops, _Row(call=777)) == -1
+
+
+def test_a_trace_that_the_audit_can_not_read_is_played_and_says_so():
+    rows = coherent_rows()
+    for record in rows["meta_params"]:
+        record["param"] = None
+    replay = Replay(make_trace(rows))
+    assert {"moments"} <= {mark["group"] for mark in replay.marks}
+    (note,) = replay.notes
+    assert note["key"] == "marks_failed"
+    assert note["values"]["reason"]

@@ -95,7 +95,7 @@ fold of the nearest fold above, at one depth, with names that are equal but for 
 In the widget `header` is a trait (JSON text), `columns` a trait (bytes), `kept` one that the script
 writes (where the reader is, breakpoints, looks) and reads when it begins. The script sends
 {kind: "detail", stop}, {kind: "shared", room, key} and {kind: "marks"}, and gets {kind: "detail",
-stop, detail}, {kind: "shared", room, key, value} and {kind: "marks", marks} (all of them).
+stop, detail}, {kind: "shared", room, key, value} and {kind: "marks", marks, notes} (all of them).
 In the static page all of it lies in one element `<script type="application/json"
 id="tracer-replay">`:
 

@@ -79,7 +79,8 @@ def whole(column: pa.ChunkedArray, missing: int) -> Numbers:
 
 def reals(column: pa.ChunkedArray) -> npt.NDArray[np.float64]:
     """Real numbers, NaN where one is missing."""
-    return np.array(column.cast(pa.float64()).to_numpy(), np.float64)
+    # A stranger's number may be too large to be exact.
+    return np.array(column.cast(pa.float64(), safe=False).to_numpy(), np.float64)
 
 
 def place_in(column: pa.ChunkedArray, known: tuple[str, ...]) -> Numbers:

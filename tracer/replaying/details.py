@@ -178,7 +178,7 @@ class Details:
     def _handed(self, kind: str, row: Row) -> list[list[str]]:
         if kind not in ("call", "span"):
             return []
-        return handed_over(self._rows.lookup("inputs", "event").rows(row["seq"]))
+        return handed_over(self._rows.lookup("inputs", "event").rows(row.get("seq", -1)))
 
     def _memory(self, row: Row) -> list[Fact]:
         """Resident memory at the last sample before it ended; samples are few."""
@@ -224,7 +224,7 @@ class Details:
         call = int(row.get("call", -1))
         step = int(self._columns["step"][stop])
         if kind == "call":
-            return {"strip": self._sequences.place(int(row["seq"]), -1)}
+            return {"strip": self._sequences.place(int(row.get("seq", -1)), -1)}
         if step < 0:
             return {}
         own: dict[str, Any] = {}

@@ -59,11 +59,23 @@ class Replay:
         }
         self._details = Details(trace, self.stops)
 
-    @functools.cached_property
+    @property
     def marks(self) -> list[dict[str, Any]]:
         """All marks, those of the audit and the doctor too, which read the whole trace."""
-        found = [*self.header["marks"], *slow_marks(self.trace, self.stops)]
+        found = [*self.header["marks"], *self._slow_marks[0]]
         return sorted(found, key=lambda mark: mark["stop"])
+
+    @property
+    def notes(self) -> list[dict[str, Any]]:
+        """What this player can't show, marks that could not be looked for among it."""
+        failed = [
+            {"key": "marks_failed", "values": {"reason": reason}} for reason in self._slow_marks[1]
+        ]
+        return [*self.header["notes"], *failed]
+
+    @functools.cached_property
+    def _slow_marks(self) -> tuple[list[dict[str, Any]], list[str]]:
+        return slow_marks(self.trace, self.stops)
 
     def detail(self, stop: int) -> dict[str, Any]:
         """What is known at a stop.

@@ -121,6 +121,7 @@ class Sequences:
             by_place = {
                 (one["step"], one["row"], one["offset"] or 0): one | {"number": number}
                 for number, one in zip(numbers, lookup.rows(call), strict=True)
+                if one["step"] is not None and one["row"] is not None
             }
             self._ways[call] = dict(sorted(by_place.items(), key=_by_time))
         return self._ways[call]

@@ -75,7 +75,7 @@ class LivePlayer(anywidget.AnyWidget):
                 value = self.replay.shared(room, key)
                 return {"kind": "shared", "room": room, "key": key, "value": value}
             case {"kind": "marks"}:
-                return {"kind": "marks", "marks": self.replay.marks}
+                return {"kind": "marks", "marks": self.replay.marks, "notes": self.replay.notes}
         return None
 
     def _ipython_display_(self) -> None:

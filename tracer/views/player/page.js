@@ -66,6 +66,7 @@ async function open() {
   // A page that is all player takes keys at once; one in a notebook's frame waits to be asked.
   if (!isAlone) return;
   root.focus({ preventScroll: true });
+  addEventListener("pagehide", () => player.keep?.());
   addEventListener("hashchange", () => player.act?.({ kind: "jump", to: linkedStop() ?? player.state.at }));
 }
 

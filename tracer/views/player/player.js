@@ -42,7 +42,7 @@ class Player {
     this.build();
     this.listen();
     this.draw();
-    source.marks?.().then((marks) => this.marked(marks), (error) => this.missed(error));
+    source.marks?.().then((found) => this.marked(found), (error) => this.missed(error));
   }
 
   // Findings that could not be looked for are no findings that are not there.
@@ -51,7 +51,8 @@ class Player {
     this.draw();
   }
 
-  marked(marks) {
+  marked({ marks, notes }) {
+    this.run.notes = notes;
     this.run.marks = marks;
     this.run.marksAt = marksByStop(marks);
     this.breakpoints.known = "";

@@ -26,7 +26,7 @@ class Kernel {
     this.waiting.delete(name);
     for (const { resolve, reject } of waiting) {
       if (message.error) reject(new Error(message.error));
-      else resolve(message.detail ?? message.marks ?? message.value ?? null);
+      else resolve(message.kind === "marks" ? message : message.detail ?? message.value ?? null);
     }
   }
 
