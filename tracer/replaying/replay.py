@@ -59,11 +59,23 @@ class Replay:
         }
         self._details = Details(trace, self.stops)
 
-    @functools.cached_property
+    @property
     def marks(self) -> list[dict[str, Any]]:
         """All marks, those of the audit and the doctor too, which read the whole trace."""
-        found = [*self.header["marks"], *slow_marks(self.trace, self.stops)]
+        found = [*self.header["marks"], *self._slow_marks[0]]
         return sorted(found, key=lambda mark: mark["stop"])
+
+    @property
+    def notes(self) -> list[dict[str, Any]]:
+        """What this player can't show, marks that could not be looked for among it."""
+        failed = [
+            {"key": "marks_failed", "values": {"reason": reason}} for reason in self._slow_marks[1]
+        ]
+        return [*self.header["notes"], *failed]
+
+    @functools.cached_property
+    def _slow_marks(self) -> tuple[list[dict[str, Any]], list[str]]:
+        return slow_marks(self.trace, self.stops)
 
     def detail(self, stop: int) -> dict[str, Any]:
         """What is known at a stop.
@@ -81,6 +93,9 @@ class Replay:
 def _title(trace: Trace) -> str:
     names = trace.arrow("models", ["class_name", "asked"]).to_pylist()
     shown = [row["class_name"] or row["asked"] for row in names]
+    if not any(shown):  # its load was not recorded: what was called tells the class
+        called = trace.arrow("calls", ["name"], limit=1)["name"].to_pylist()
+        shown = [name.partition(".")[0] for name in called if name]
     return ", ".join(dict.fromkeys(name for name in shown if name))
 
 
