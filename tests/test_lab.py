@@ -36,7 +36,7 @@ def seen(lab):
 def fresh(lab, answer, prefix, **settings):
     """Tokens of a plain `generate()` over the same ids, without a cache to begin with."""
     ids = torch.tensor([[*answer.prompt_ids, *prefix]])
-    features = lab._features(answer, ids)
+    features = lab._branching._features(answer, ids)
     with torch.random.fork_rng():
         torch.manual_seed(settings.pop("seed", 0))
         output = lab.model.generate(
@@ -143,7 +143,7 @@ def test_where_arithmetic_differs_with_a_cache_the_prefix_is_encoded_again():
 def test_the_first_branch_records_its_own_run_and_knows_its_tokens_texts():
     """Comparing arithmetic with and without a cache is the lab's own work, not the answer's."""
     lab = tracer.Lab.open()
-    lab._is_same_arithmetic = None
+    lab._branching._is_same_arithmetic = None
     answer = lab.ask([PICTURE], GREEDY)
     branch = lab.branch(answer, 2, " blue")
     assert branch.note == ""

@@ -322,7 +322,7 @@ def test_a_branch_gives_the_tokens_of_a_fresh_run(explorer, branched):
     run, token = branched
     first = explorer.state.runs[0].answer
     ids = torch.tensor([[*first.prompt_ids, *first.ids[:2], token]])
-    features = explorer.lab._features(first, ids)
+    features = explorer.lab._branching._features(first, ids)
     with torch.random.fork_rng():
         torch.manual_seed(2)
         output = explorer.lab.model.generate(

@@ -7,6 +7,7 @@ become a dash, never 0. This module formats; it reads no trace and knows no tabl
 from __future__ import annotations
 
 import json
+import re
 import unicodedata
 from collections.abc import Sequence
 from typing import Any, Final
@@ -14,6 +15,8 @@ from typing import Any, Final
 MISSING: Final = "-"
 
 _BYTE_UNITS: Final = ((1e12, "TB"), (1e9, "GB"), (1e6, "MB"), (1e3, "kB"))
+# A word of Latin letters, or a Chinese character with the marks that may not begin a line.
+_UNBROKEN: Final = re.compile(r" *(?:[^\s\u2e80-\uffef]+|[\u2e80-\uffef][，。：；、）》”！？…]*)")
 _TIME_UNITS: Final = ((1e9, "s"), (1e6, "ms"), (1e3, "µs"))
 
 
@@ -72,11 +75,6 @@ def shape_label(shape: Any) -> str:
     return " × ".join(str(size) for size in sizes) if sizes else "scalar"
 
 
-def plural(count: int, noun: str) -> str:
-    """`1 row`, `2,000 rows`."""
-    return f"{count:,} {noun}" if count == 1 else f"{count:,} {noun}s"
-
-
 def aligned(rows: Sequence[Sequence[str]], right: Sequence[int] = (), indent: str = "  ") -> str:
     """Rows of cells as lines of text in columns.
 
@@ -97,6 +95,18 @@ def aligned(rows: Sequence[Sequence[str]], right: Sequence[int] = (), indent: st
             cells.append(gap + cell if column in right else cell + gap)
         lines.append((indent + "  ".join(cells)).rstrip())
     return "\n".join(lines)
+
+
+def folded(text: str, columns: int) -> list[str]:
+    """Lines of at most so many columns, broken between words or behind a Chinese character."""
+    lines = [""]
+    for piece in _UNBROKEN.findall(text):
+        longer = lines[-1] + piece
+        if lines[-1] and display_width(longer) > columns:
+            lines.append(piece.lstrip())
+        else:
+            lines[-1] = longer if lines[-1] else piece.lstrip()
+    return [line for line in lines if line]
 
 
 def display_width(text: str) -> int:
