@@ -16,7 +16,9 @@ from tracer.conversation import require_template
 from tracer.environment import require
 from tracer.errors import CheckpointError, TracerError
 from tracer.explain import text
+from tracer.explain.sentences import phrase
 from tracer.machine import memory_left
+from tracer.survey import survey_folder
 
 _WEIGHTS: Final = ("*.safetensors", "*.bin", "*.gguf")
 _opened: weakref.WeakValueDictionary[tuple[Any, ...], Opened] = weakref.WeakValueDictionary()
@@ -70,12 +72,15 @@ def open_model(model: Any = None, front: Any = None, *, device: str | None = Non
 def _in_memory(model: Any, front: Any) -> Opened:
     if not hasattr(model, "generate"):
         raise TracerError(text("opening.no_generate", kind=type(model).__name__))
+    if getattr(model.config, "is_encoder_decoder", False):
+        raise _no_chat_model(type(model).__name__, model.config)
     key = ("in memory", id(model))
     found = _opened.get(key)
     if found is not None and found.model is model and front in (None, found.front):
         return found
     if front is None:
         raise TracerError(text("opening.no_front"))
+    require_template(front, type(model).__name__)
     found = _opened[key] = Opened(type(model).__name__, model, front)
     return found
 
@@ -91,7 +96,9 @@ def _load(model: str | Path | None, device: str | None) -> Opened:
     from tracer.demo.models import SEEING, source_of
 
     source = source_of(SEEING if model is None else str(model))
-    if source.gguf_file is None and not Path(source.place).is_dir():
+    if source.gguf_file is None and Path(source.place).is_dir():
+        _require_whole(Path(source.place))
+    elif source.gguf_file is None:
         from tracer.demo.hub import tell_download
 
         tell_download(source.place)  # what it costs, and whether the hub shows it at all
@@ -127,7 +134,24 @@ def chat_parts(source: Any) -> tuple[Any, Any]:
         return hf.AutoModelForImageTextToText, front
     if type(config) in hf.MODEL_FOR_CAUSAL_LM_MAPPING:
         return hf.AutoModelForCausalLM, hf.AutoTokenizer.from_pretrained(source.place)
-    raise CheckpointError(text("opening.no_chat_model", place=source.place, kind=config.model_type))
+    raise _no_chat_model(source.place, config)
+
+
+def _no_chat_model(place: str, config: Any) -> CheckpointError:
+    return CheckpointError(text("opening.no_chat_model", place=place, kind=config.model_type))
+
+
+def _require_whole(folder: Path) -> None:
+    """Refuse a folder whose files can't make a model that answers, and say what is wrong with it.
+
+    The library would load some of them all the same: a tokenizer that is not there knows no word.
+    """
+    survey = survey_folder(folder)
+    wrong = [one.told for one in survey.problems if one.level == "error"]
+    if not any(file.kind == "tokenizer" for file in survey.files):
+        wrong.append(phrase("folders.no_tokenizer"))
+    if wrong:
+        raise CheckpointError(phrase("opening.not_whole", folder=folder, why=wrong[0]))
 
 
 def _require_memory(folder: Path, gguf_file: str | None) -> None:

@@ -586,3 +586,11 @@ def test_an_error_of_opening_stays_while_one_types(tmp_path):
     assert explorer.settle(120)
     explorer.type_text("question", "Hello")
     assert "no config.json" in shown(explorer, "error")
+
+
+def test_a_model_that_reads_text_only_takes_no_picture(other):
+    other.state.takes_pictures = False
+    other.pick_scene("two shapes")
+    other.add_file("a.png", file(Image.new("RGB", (28, 28), "red")))
+    assert other.state.pictures == []
+    assert "reads text only" in shown(other, "error")

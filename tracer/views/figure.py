@@ -157,9 +157,15 @@ def _without_point(fraction: re.Match[str]) -> str:
     return "" if fraction[1] == "." else fraction[1]
 
 
-def names(axis: Axis, places: Sequence[float], texts: Sequence[str], **style: Any) -> None:
+def names(
+    axis: Axis,
+    places: Sequence[float],
+    texts: Sequence[str],
+    longest: int = _LONGEST_NAME,
+    **style: Any,
+) -> None:
     """Put a stranger's words at an axis: any language, no formulas, cut when long."""
-    shown = [cut(drawable(text)) for text in texts]
+    shown = [cut(drawable(text), longest) for text in texts]
     note_fonts(axis.figure, *texts)
     axis.set_ticks(list(places), shown, fontfamily=families(), parse_math=False, **style)
 

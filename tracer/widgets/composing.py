@@ -96,5 +96,7 @@ class Composing(Callbacks):
         self.asking.changed()
 
     def _add_picture(self, picture: Picture) -> None:
+        if not self.state.takes_pictures:
+            raise TracerError(text("explorer.no_pictures"))
         self.state.pictures.append(picture)
         self.asking.changed()

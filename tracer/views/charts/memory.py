@@ -117,7 +117,8 @@ def _bands(axes: Axes, stages: pd.DataFrame, origin: int) -> list[str]:
     """Every other stage shaded, the wide ones named: no colour has to be told apart."""
     runs, names = stage_runs(stages, origin), []
     span = max(axes.get_xlim()[1], max((end for _, _, end in runs), default=0))
-    axes.set_xlim(axes.get_xlim()[0], max(axes.get_xlim()[1], span * 1.005))
+    begin = min(axes.get_xlim()[0], min((start for _, start, _ in runs), default=0) - span * 0.01)
+    axes.set_xlim(begin, max(axes.get_xlim()[1], span * 1.005))
     narrowest, last = span * _STAGE_WIDTH, -span
     for number, (stage, start, end) in enumerate(runs):
         if number % 2 == 0:
