@@ -11,6 +11,7 @@ import pytest
 from tracer import environment
 from tracer.errors import MissingPackageError
 from tracer.explain import language
+from tracer.views.fonts import families
 from tracer.views.labels import display_width
 
 ITEMS = ["Python", "torch", "torchvision", "transformers", "accelerate", "tokenizers"]
@@ -176,8 +177,18 @@ def test_a_font_that_draws_boxes_is_no_cjk_font(monkeypatch):
 
     own = [font for font in font_manager.fontManager.ttflist if "mpl-data" in font.fname]
     monkeypatch.setattr(font_manager.fontManager, "ttflist", own)
+    monkeypatch.setattr(font_manager, "findSystemFonts", list)
     assert any(font.name.startswith("Last Resort") for font in own)
     assert row("CJK font").verdict == "missing"
+
+
+def test_a_font_that_was_installed_since_matplotlib_looked_counts(monkeypatch):
+    from matplotlib import font_manager
+
+    own = [font for font in font_manager.fontManager.ttflist if "mpl-data" in font.fname]
+    monkeypatch.setattr(font_manager.fontManager, "ttflist", own)
+    expected = "ok" if len(families()) > 1 else "missing"
+    assert row("CJK font").verdict == expected
 
 
 @pytest.mark.parametrize(

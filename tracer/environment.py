@@ -7,6 +7,7 @@ doesn't tell is a missing value, never a guess. The command line and notebooks c
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import importlib.metadata
 import importlib.util
@@ -235,19 +236,20 @@ def _cjk_font() -> Finding:
     from matplotlib import font_manager
     from matplotlib.ft2font import FT2Font
 
+    known = {entry.fname: entry.name for entry in font_manager.fontManager.ttflist}
+    # The list is matplotlib's cache: fonts get removed, and others are installed since.
+    known |= {file: Path(file).stem for file in {*font_manager.findSystemFonts()} - {*known}}
     # Opening a font costs a millisecond: the likely names first, and none after the first hit.
-    entries = sorted(
-        font_manager.fontManager.ttflist,
-        key=lambda entry: (not _LIKELY_CJK.search(entry.name), entry.name),
-    )
-    for entry in entries:
-        # The list is matplotlib's cache, and fonts get removed; Last Resort, which matplotlib
-        # brings, claims every character and draws a box for each.
-        if entry.name.startswith("Last Resort") or not Path(entry.fname).is_file():
+    by_name = sorted(known.items(), key=lambda each: (not _LIKELY_CJK.search(each[1]), each[1]))
+    for file, name in by_name:
+        # Last Resort, which matplotlib brings, claims every character and draws a box for each.
+        if name.startswith("Last Resort") or not Path(file).is_file():
             continue
-        font = FT2Font(entry.fname)
-        if all(font.get_char_index(ord(character)) for character in _CJK_SAMPLE):
-            return Finding("CJK font", entry.name)
+        # A font that can't be read is as good as not installed.
+        with contextlib.suppress(OSError, RuntimeError):
+            font = FT2Font(file)
+            if all(font.get_char_index(ord(character)) for character in _CJK_SAMPLE):
+                return Finding("CJK font", font.family_name)
     return Finding("CJK font", None, "missing", _say("font"))
 
 

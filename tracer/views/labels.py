@@ -15,8 +15,10 @@ from typing import Any, Final
 MISSING: Final = "-"
 
 _BYTE_UNITS: Final = ((1e12, "TB"), (1e9, "GB"), (1e6, "MB"), (1e3, "kB"))
-# A word of Latin letters, or a Chinese character with the marks that may not begin a line.
-_UNBROKEN: Final = re.compile(r" *(?:[^\s\u2e80-\uffef]+|[\u2e80-\uffef][，。：；、）》”！？…]*)")
+# A word of Latin letters or a Chinese character, with the marks that may not stand apart from it.
+_UNBROKEN: Final = re.compile(
+    r" *[（《“]*(?:[^\s\u2e80-\uffef]+|[\u2e80-\uffef])[，。：；、）》”！？…]*"
+)
 _TIME_UNITS: Final = ((1e9, "s"), (1e6, "ms"), (1e3, "µs"))
 
 
@@ -107,6 +109,19 @@ def folded(text: str, columns: int) -> list[str]:
         else:
             lines[-1] = longer if lines[-1] else piece.lstrip()
     return [line for line in lines if line]
+
+
+def cut_to_width(text: str, columns: int) -> str:
+    """At most so many columns of a terminal, the last one an ellipsis where some are left out."""
+    if len(text) <= columns // 2 or display_width(text) <= columns:
+        return text
+    shown, used = [], 1  # for the ellipsis
+    for one in text:
+        used += display_width(one)
+        if used > columns:
+            break
+        shown.append(one)
+    return "".join(shown) + "…"
 
 
 def display_width(text: str) -> int:
