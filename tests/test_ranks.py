@@ -264,7 +264,7 @@ def test_each_rank_is_audited_and_one_that_breaks_is_named(run):
     row = open_trace(run).audit().set_index("check").loc["8 targets seen"]
     assert row["verdict"] == "broken"
     assert row["evidence"] == '["rank 1: generate"]'
-    assert "rank 1: 1 targets expected, 1 never seen" in row["found"]
+    assert "rank 1: 1 target expected, 1 never seen" in row["found"]
 
 
 def test_a_rank_that_was_killed_is_named_and_the_others_are_whole(run):

@@ -13,6 +13,7 @@ from typing import Final
 import pandas as pd
 
 from tracer.auditing.source import Finding, Source, counted, is_one_of, is_true, told, tuples
+from tracer.explain.sentences import Counted
 
 _PLAIN_MODES: Final = "greedy|sample"
 _NOT_FOLLOWED: Final = "contrastive|dola"
@@ -65,8 +66,8 @@ def check_tokens(source: Source) -> Iterator[Finding]:
     stands = _ids(written.sort_values("index"))
     places = chosen.keys() | stands.keys()
     short = {place for place in places if len(chosen[place]) != len(stands[place])}
-    lengths = {"choices": chosen, "tokens": stands}
-    found = told("choices", **{name: sum(map(len, ids.values())) for name, ids in lengths.items()})
+    made, there = (sum(map(len, ids.values())) for ids in (chosen, stands))
+    found = told("choices", choices=Counted("choice", made), tokens=Counted("token", there))
     bad = sorted({call for call, _ in short} | strays)
     yield Finding("6 tokens = choices", found, bad, len(places))
 

@@ -13,6 +13,7 @@ from typing import Any, Final
 
 import pandas as pd
 
+from tracer.explain.languages import words
 from tracer.explain.sentences import Sentence, clauses, phrase
 from tracer.shortcomings import loss
 
@@ -112,5 +113,7 @@ def counted(what: str, number: int, bad: int) -> Sentence:
 
 
 def told(what: str, **values: Any) -> Sentence:
-    """A sentence about what a check found, by its key in `audit_found`."""
+    """A sentence about what a check found, by its key in `audit_found`; of one thing its own."""
+    if values.get("number") == 1 and f"{what}_one" in words("audit", "en")["audit_found"]:
+        what = f"{what}_one"
     return phrase(f"audit_found.{what}", **values)
