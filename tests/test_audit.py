@@ -1,11 +1,13 @@
 """The audit: a coherent trace holds, each seeded fault breaks its own check and names itself."""
 
 import json
+import re
 
 import pytest
 from synthetic import PROMPT, coherent_rows, make_trace
 
 from tracer.audit import COLUMNS, audit
+from tracer.explain import language
 
 TARGETS = [
     {"target": "generate", "expected": True, "seen": 3},
@@ -13,6 +15,7 @@ TARGETS = [
 ]
 MANIFEST = {"options": {"verify_weights": True}, "targets": TARGETS, "index_only": {"m1": []}}
 MILLISECOND = 1_000_000
+LOST = {"table": "choices", "written": 4, "found": 1}
 CHECKS = [
     "1 one fate a tensor",
     "1 reads = fates",
@@ -631,3 +634,34 @@ def test_missing_cells_anywhere_are_no_crash(rows):
             for column in set(row) - keys - {"stack", "source"}:
                 row[column] = None
     assert judge(rows).index.tolist() == CHECKS
+
+
+@pytest.fixture
+def chinese():
+    language("zh")
+    yield
+    language("en")
+
+
+@pytest.mark.parametrize("name", FAULTS)
+def test_what_was_expected_and_found_is_told_in_the_chosen_language(name, rows, chinese):
+    FAULTS[name][1](rows)
+    answer = judge(rows)
+    for told in (*answer["expected"], *answer["found"]):
+        # Names, units and what was recorded stay; of words none is English.
+        words = re.sub(r"（[^）]*）|[a-z]+_[a-z]+(=True)?", "", told)
+        assert re.search("[\u4e00-\u9fff]", words), told
+        assert not re.search(
+            r"\b(?!ms|rank|meta|residence|origin|unwritten|max|n|token)[a-z]+\b", words
+        )
+    assert set(answer["verdict"]) <= {"holds", "broken", "not applicable"}
+    assert answer.index.tolist() == CHECKS
+
+
+@pytest.mark.parametrize(
+    "manifest", [{"dropped": ["choices"]}, {"scrubbed": ["text"]}, {"lost": [LOST]}]
+)
+def test_what_could_not_be_judged_is_told_in_the_chosen_language(manifest, rows, chinese):
+    del rows["choices"][1:]
+    for told in judge(rows, **manifest)["found"]:
+        assert re.search("[\u4e00-\u9fff]", told), told

@@ -158,7 +158,7 @@ def test_an_option_of_a_recorded_script_is_the_scripts(tmp_path, capsys):
 def test_every_check_of_the_audit_has_words(folder):
     named = {*tracer.open_trace(folder).audit()["check"], "holds", "broken", "not applicable"}
     for code in explain.LANGUAGES:
-        assert named <= set(languages.words("phrases", code)["audit"])
+        assert named <= set(languages.words("audit", code)["audit"])
 
 
 def test_show_of_a_whole_table_says_nothing_more(folder, capsys):

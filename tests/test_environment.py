@@ -1,6 +1,7 @@
 """check(): true values, honest gaps, advice for what is missing."""
 
 import importlib.metadata
+import re
 import sys
 import types
 from pathlib import Path
@@ -9,6 +10,9 @@ import pytest
 
 from tracer import environment
 from tracer.errors import MissingPackageError
+from tracer.explain import language
+from tracer.views.fonts import families
+from tracer.views.labels import display_width
 
 ITEMS = ["Python", "torch", "torchvision", "transformers", "accelerate", "tokenizers"]
 ITEMS += ["safetensors", "qwen-vl-utils", "jupyterlab", "ipywidgets", "pandas", "pyarrow"]
@@ -19,6 +23,13 @@ ITEMS += ["front end", "widgets"]
 @pytest.fixture(scope="module")
 def frame():
     return environment.check().set_index("item")
+
+
+@pytest.fixture
+def chinese():
+    language("zh")
+    yield
+    language("en")
 
 
 @pytest.fixture
@@ -166,8 +177,18 @@ def test_a_font_that_draws_boxes_is_no_cjk_font(monkeypatch):
 
     own = [font for font in font_manager.fontManager.ttflist if "mpl-data" in font.fname]
     monkeypatch.setattr(font_manager.fontManager, "ttflist", own)
+    monkeypatch.setattr(font_manager, "findSystemFonts", list)
     assert any(font.name.startswith("Last Resort") for font in own)
     assert row("CJK font").verdict == "missing"
+
+
+def test_a_font_that_was_installed_since_matplotlib_looked_counts(monkeypatch):
+    from matplotlib import font_manager
+
+    own = [font for font in font_manager.fontManager.ttflist if "mpl-data" in font.fname]
+    monkeypatch.setattr(font_manager.fontManager, "ttflist", own)
+    expected = "ok" if len(families()) > 1 else "missing"
+    assert row("CJK font").verdict == expected
 
 
 @pytest.mark.parametrize(
@@ -232,4 +253,24 @@ def test_front_end_inside_ipython_is_told_by_its_shell(shell, expected, monkeypa
 
 def test_what_needs_an_absent_package_is_refused_in_one_sentence():
     with pytest.raises(MissingPackageError, match=r"the demo needs no_such_thing.*\[live\]"):
-        environment.require("torch", "no_such_thing", extra="live", purpose="the demo")
+        environment.require("torch", "no_such_thing", extra="live", purpose="demo")
+
+
+def test_the_check_speaks_the_chosen_language(versions, capsys, chinese):
+    for package in ("torchvision", "accelerate", "qwen-vl-utils", "jupyterlab", "pandas"):
+        versions[package] = None
+    versions["transformers"] = "4.57.6"
+    frame = environment.check()
+    shown = capsys.readouterr().out
+    assert frame["item"].tolist() == ITEMS
+    assert set(frame["verdict"]) <= {"ok", "missing", "note"}
+    assert all(re.search("[\u4e00-\u9fff]", advice) for advice in frame["advice"] if advice)
+    assert re.search(r"\n缺少    accelerate           -\n +device_map 需要它：", shown)
+    assert re.search(r"\n正常    内存 +[\d.]+ GiB，其中", shown)
+    assert not re.search(r"\b(ok|missing|note|free|available|generation|needed)\b", shown)
+    assert max(display_width(line) for line in shown.splitlines() if "/" not in line) <= 100
+
+
+def test_a_package_that_is_needed_is_told_in_the_chosen_language(chinese):
+    with pytest.raises(MissingPackageError, match="要运行演示，需要 no_such_thing"):
+        environment.require("no_such_thing", extra="live", purpose="demo")

@@ -2,6 +2,7 @@
 
 import json
 import os
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -291,6 +292,53 @@ def test_the_narrowest_limit_counts(tmp_path, files, expected):
 
 def test_a_system_that_tells_nothing_has_no_room_made_up(tmp_path):
     assert memory_left(tmp_path, tmp_path) is None
+
+
+@pytest.fixture
+def chinese():
+    tracer.language("zh")
+    yield
+    tracer.language("en")
+
+
+CHINESE = re.compile("[\u4e00-\u9fff]")
+
+
+@pytest.mark.parametrize(("breakage", "expected"), BREAKAGES.values(), ids=BREAKAGES)
+def test_an_inspection_speaks_the_chosen_language(folder, chinese, breakage, expected):
+    breakage(folder)
+    write_shard(folder / "model.fp16.safetensors", ["d"], "F16")
+    inspection = tracer.inspect(folder)
+    name, *lines = str(inspection).splitlines()
+    settings = ("dtype：", "vocab_size：")  # named as in config.json
+    silent = [line for line in lines if line and not CHINESE.search(line)]
+    assert [line for line in silent if not line.strip().startswith(settings)] == []
+    assert all(CHINESE.search(one.sentence) for one in inspection.problems)
+    assert not any(CHINESE.search(one.english.replace(name, "")) for one in inspection.problems)
+    reasons = inspection.frame("files")["why_not"].dropna()
+    assert all(CHINESE.search(why) for why in reasons)
+    assert {kind for kind, *_ in expected} <= set(inspection.frame("problems")["kind"])
+    assert CHINESE.search(re.sub("<[^>]*>", "", inspection._repr_html_()))
+
+
+CUT = {
+    "empty": (lambda path: path.write_bytes(b""), "是空的"),
+    "pointer": (
+        lambda path: path.write_bytes(b"version https://git-lfs.github.com/spec/v1\nsize 77\n"),
+        "Git LFS 指针",
+    ),
+    "web page": (lambda path: path.write_bytes(b"<!doctype html>" * 20), "网页"),
+    "cut": (lambda path: path.write_bytes(path.read_bytes()[:-3]), "缺少 3 字节权重"),
+    "folder": (lambda path: (path.unlink(), path.mkdir()), "它是文件夹"),
+}
+
+
+@pytest.mark.parametrize(("breakage", "words"), CUT.values(), ids=CUT)
+def test_what_is_wrong_with_a_file_is_told_in_the_chosen_language(folder, chinese, breakage, words):
+    breakage(folder / "two.safetensors")
+    told = [one for one in tracer.inspect(folder).problems if one.file == "two.safetensors"]
+    assert words in told[0].sentence
+    assert not CHINESE.search(told[0].english)
 
 
 HOSTILE = "\x1b[31m<script>alert('x')</script>\u202e\nnext\ud800"

@@ -36,7 +36,7 @@ def seen(lab):
 def fresh(lab, answer, prefix, **settings):
     """Tokens of a plain `generate()` over the same ids, without a cache to begin with."""
     ids = torch.tensor([[*answer.prompt_ids, *prefix]])
-    features = lab._features(answer, ids)
+    features = lab._branching._features(answer, ids)
     with torch.random.fork_rng():
         torch.manual_seed(settings.pop("seed", 0))
         output = lab.model.generate(
@@ -95,7 +95,7 @@ def test_a_sampled_branch_repeats_with_its_seed(lab):
     answer = lab.ask([PICTURE], settings)
     assert lab.ask([PICTURE], settings).ids == answer.ids
     branch = lab.branch(answer, 4, " blue")
-    added = len(lab._tokens(" blue"))
+    added = len(lab._branching._ids(" blue"))
     expected = fresh(
         lab,
         answer,
@@ -114,8 +114,8 @@ def test_a_branch_of_a_branch_keeps_its_whole_prefix(lab, seen):
     second = lab.branch(first, 5, " green")
     assert second.ids[:5] == first.ids[:5]
     assert second.ids == fresh(
-        lab, seen, second.ids[: 5 + len(lab._tokens(" green"))], do_sample=False,
-        max_new_tokens=24 - 5 - len(lab._tokens(" green")),
+        lab, seen, second.ids[: 5 + len(lab._branching._ids(" green"))], do_sample=False,
+        max_new_tokens=24 - 5 - len(lab._branching._ids(" green")),
     )  # fmt: skip
 
 
@@ -123,7 +123,7 @@ def test_where_no_cache_was_kept_the_prefix_is_encoded_again_and_the_branch_says
     answer = lab.ask([PICTURE], Settings(do_sample=False, max_new_tokens=8, use_cache=False))
     branch = lab.branch(answer, 2, " blue")
     assert "encoded again" in branch.note
-    prefix = [*answer.ids[:2], *lab._tokens(" blue")]
+    prefix = [*answer.ids[:2], *lab._branching._ids(" blue")]
     assert branch.ids == fresh(
         lab, answer, prefix, do_sample=False, use_cache=False, max_new_tokens=8 - len(prefix)
     )
@@ -134,7 +134,7 @@ def test_where_arithmetic_differs_with_a_cache_the_prefix_is_encoded_again():
     answer = lab.ask([PICTURE], Settings(do_sample=False, max_new_tokens=12))
     branch = lab.branch(answer, 2, " blue")
     assert "with and without a cache" in branch.note
-    prefix = [*answer.ids[:2], *lab._tokens(" blue")]
+    prefix = [*answer.ids[:2], *lab._branching._ids(" blue")]
     assert branch.ids == fresh(
         lab, answer, prefix, do_sample=False, max_new_tokens=12 - len(prefix)
     )
@@ -143,7 +143,7 @@ def test_where_arithmetic_differs_with_a_cache_the_prefix_is_encoded_again():
 def test_the_first_branch_records_its_own_run_and_knows_its_tokens_texts():
     """Comparing arithmetic with and without a cache is the lab's own work, not the answer's."""
     lab = tracer.Lab.open()
-    lab._is_same_arithmetic = None
+    lab._branching._is_same_arithmetic = None
     answer = lab.ask([PICTURE], GREEDY)
     branch = lab.branch(answer, 2, " blue")
     assert branch.note == ""

@@ -17,8 +17,8 @@ FLOORS = [
     ("explain", ["explain*"]),
     ("formats", ["formats*"]),
     ("files", ["clocks", "checkpoint", "ranks", "folder", "batches", "conditions", "recovery"]),
-    ("surveys", ["problems", "survey"]),
-    ("stores", ["archive", "merging", "storage", "journal", "views.labels"]),
+    ("surveys", ["problems", "disagreements", "survey"]),
+    ("stores", ["shortcomings", "archive", "merging", "storage", "journal", "views.labels"]),
     ("tables", ["audit*", "export*", "views.cells"]),
     ("trace", ["frames", "summary", "scrubbing", "trace", "views.tables"]),
     ("recorder", ["spans", "recorder", "rows", "places"]),
@@ -31,7 +31,16 @@ FLOORS = [
     ),
     (
         "tools",
-        ["verify", "inspection", "inspecting*", "conversation", "opening", "keeping", "lab"],
+        [
+            "verify",
+            "inspection",
+            "inspecting*",
+            "conversation",
+            "opening",
+            "keeping",
+            "branching",
+            "lab",
+        ],
     ),
     ("analysis", ["analysis*"]),
     ("diagnosis", ["diagnosis*"]),
@@ -44,7 +53,7 @@ FLOORS = [
 ]
 REPLAY = ["schema", "errors", "manifest", "ranks", "folder", "storage", "recovery", "journal"]
 REPLAY += ["batches", "conditions", "archive", "merging", "frames", "trace", "summary", "scrubbing"]
-REPLAY += ["formats*", "problems", "survey", "machine"]
+REPLAY += ["shortcomings", "formats*", "problems", "disagreements", "survey", "machine"]
 REPLAY += ["audit*", "export*", "analysis*", "replaying*", "views*", "explain*"]
 # The way in to the doctor may inspect a folder, which may build a model; rules on a live one may
 # compare it with its files. All others ask no torch.
@@ -55,6 +64,7 @@ LIVE = [
     "instrument*",
     "verify",
     "opening",
+    "branching",
     "lab",
     "demo*",
     "lessons*",

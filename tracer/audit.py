@@ -18,7 +18,8 @@ from tracer.auditing.generation import check_cache, check_last_token, check_toke
 from tracer.auditing.inputs import check_images, check_targets
 from tracer.auditing.loading import check_fates, check_files, check_placements, check_values
 from tracer.auditing.ranks import judge_ranks
-from tracer.auditing.source import Finding, Read, Source
+from tracer.auditing.source import Finding, Read, Source, told
+from tracer.explain.sentences import names, then
 from tracer.manifest import check_manifest
 from tracer.schema import SCHEMA_VERSION
 
@@ -56,34 +57,36 @@ def audit(read: Read, manifest: dict[str, Any]) -> pd.DataFrame:
         One or more rows a check: `check`, `verdict` (holds, broken, not applicable), `expected`,
         `found`, and `evidence`, a JSON list of seqs or names, of which the first 100 are given.
     """
+    return pd.DataFrame([each.row() for each in findings(read, manifest)], columns=COLUMNS)
+
+
+def findings(read: Read, manifest: dict[str, Any]) -> list[Finding]:
+    """The same, whose sentences can be said in any language."""
     check_manifest({"schema_version": SCHEMA_VERSION, **manifest}, "The trace's manifest")
     if "ranks" in manifest:
-        findings = judge_ranks(read, manifest, _judge)
-    else:
-        findings = _judge(Source(read, manifest))
-    return pd.DataFrame([finding.row() for finding in findings], columns=COLUMNS)
+        return judge_ranks(read, manifest, _judge)
+    return _judge(Source(read, manifest))
 
 
 def _judge(source: Source) -> list[Finding]:
-    findings = [finding for check in _CHECKS for finding in _run(check, source)]
-    return [*_losses(source), *findings]
+    found = [finding for check in _CHECKS for finding in _run(check, source)]
+    return [*_losses(source), *found]
 
 
 def _losses(source: Source) -> Iterator[Finding]:
     """0: a file that was taken away is no empty table. Nothing is said of a whole trace."""
     if source.lost:
-        expected = "every table has the rows that were written"
-        found = "; ".join(source.lost.values())
-        yield Finding("0 tables whole", expected, found, list(source.lost), len(source.lost))
+        found = then(*source.lost.values())
+        yield Finding("0 tables whole", found, list(source.lost), len(source.lost))
 
 
 def _run(check: Callable[[Source], Iterator[Finding]], source: Source) -> list[Finding]:
     source.asked.clear()
-    findings = list(check(source))
+    found = list(check(source))
     dropped, lost = sorted(source.asked & source.dropped), sorted(source.asked & {*source.lost})
     if not dropped and not lost:
-        return findings
-    found = f"{', '.join(dropped)} given up for max_bytes"
+        return found
+    why = told("given_up", tables=names(*dropped))
     if lost:
-        found = f"{', '.join(lost)} no longer whole"
-    return [dataclasses.replace(each, found=found, evidence=[], judged=0) for each in findings]
+        why = told("not_whole", tables=names(*lost))
+    return [dataclasses.replace(each, found=why, evidence=[], judged=0) for each in found]

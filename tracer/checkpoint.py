@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from tracer.errors import CheckpointError
+from tracer.explain.sentences import phrase
 from tracer.formats import gguf, pickled, signature
 from tracer.formats.entries import Header, TensorEntry
 from tracer.formats.safetensors import read_header
@@ -129,17 +130,16 @@ def read_index_file(path: str | os.PathLike[str]) -> Index:
         total = _whole(metadata.get("total_size"))
         parameters = _whole(metadata.get("total_parameters"))
     except CheckpointError as error:
-        why = str(error).removeprefix(f"{file.name} ")
         kind = "damaged_index" if error.kind == "damaged_json" else error.kind
         raise CheckpointError(
-            f"{file.name} is no usable index: it {why}",
+            phrase("folders.no_index", file=file.name, why=error.told),
             kind=kind,
             expected=error.expected,
             found=error.found,
         ) from error
     except (ValueError, KeyError, TypeError, AttributeError, OverflowError) as error:
         raise CheckpointError(
-            f"{file.name} is no usable index: {error!r}", kind="damaged_index"
+            phrase("folders.no_index", file=file.name, why=repr(error)), kind="damaged_index"
         ) from error
     return Index(file.name, weight_map, total, parameters)
 
@@ -159,7 +159,7 @@ def read_json(path: str | os.PathLike[str]) -> dict[str, Any]:
     _, size = signature.read_start(file)
     if size > _LARGEST_JSON:
         raise CheckpointError(
-            f"{file.name} has {size} bytes, too many for JSON that is read whole",
+            phrase("folders.json_too_large", file=file.name, found=size),
             kind="damaged_json",
             found=size,
         )
@@ -168,9 +168,10 @@ def read_json(path: str | os.PathLike[str]) -> dict[str, Any]:
     except OSError as error:
         raise signature.unreadable(file, error) from error
     except (ValueError, RecursionError) as error:
-        raise CheckpointError(f"{file.name} is no JSON: {error}", kind="damaged_json") from error
+        said = phrase("folders.no_json", file=file.name, error=error)
+        raise CheckpointError(said, kind="damaged_json") from error
     if not isinstance(content, dict):
-        raise CheckpointError(f"{file.name} is JSON, but no object", kind="damaged_json")
+        raise CheckpointError(phrase("folders.no_object", file=file.name), kind="damaged_json")
     return content
 
 

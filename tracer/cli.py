@@ -184,7 +184,7 @@ def _say(text: str) -> None:
 
 
 def _demo(options: argparse.Namespace) -> None:
-    require("torch", "transformers", "qwen_vl_utils", extra="live", purpose="the demo")
+    require("torch", "transformers", "qwen_vl_utils", extra="live", purpose="demo")
     if options.model == "seeing" and options.question is None:
         from tracer.demo.story import tell_story
 
@@ -197,7 +197,7 @@ def _demo(options: argparse.Namespace) -> None:
 
 
 def _models(options: argparse.Namespace) -> None:
-    require("platformdirs", "filelock", extra="live", purpose="obtaining models")
+    require("platformdirs", "filelock", extra="live", purpose="models")
     from tracer.demo.models import listing
 
     if not options.names:
@@ -287,7 +287,7 @@ def _play(options: argparse.Namespace) -> None:
     page = tracer.to_html(trace, place)
     _say(str(page))
     if not options.no_browser and not webbrowser.open(page.resolve().as_uri()):
-        _say("no browser could be opened: open that file in one")
+        _say(_word("no_browser"))
 
 
 def _record(options: argparse.Namespace) -> None:
@@ -303,7 +303,7 @@ def _record(options: argparse.Namespace) -> None:
             runpy.run_path(str(script), run_name="__main__")
         finally:
             # On stderr: what the script writes to stdout stays what it would be without us.
-            print(f"tracer: the trace is in {recording.path}", file=sys.stderr)
+            print(explain.text("command.trace_in", place=recording.path), file=sys.stderr)
 
 
 def _frames_from(script: Path | None, frames: TracebackType | None) -> TracebackType | None:
@@ -331,7 +331,7 @@ def _lab(options: argparse.Namespace) -> None:
         for copy in _copy_notebooks(notebooks, options.copy):
             _say(str(copy))
         return
-    require("jupyterlab", "ipykernel", extra="lab", purpose="the lab")
+    require("jupyterlab", "ipykernel", extra="lab", purpose="lab")
     from ipykernel.kernelspec import install
     from jupyterlab.labapp import LabApp
 

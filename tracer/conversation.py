@@ -11,6 +11,7 @@ from collections.abc import Sequence
 from typing import Any, Final, Literal
 
 from tracer.errors import CheckpointError, TracerError
+from tracer.explain import text as say
 
 Role = Literal["system", "user", "assistant"]
 _NOT_FOR_GENERATE: Final = ("seed", "stop_strings")
@@ -94,17 +95,15 @@ def has_template(front: Any) -> bool:
     )
 
 
-def require_template(front: Any, place: str = "this model") -> None:
+def require_template(front: Any, place: str = "") -> None:
     """Refuse a model that can't be asked.
 
     Raises:
         CheckpointError: It has no chat template.
     """
     if not has_template(front):
-        raise CheckpointError(
-            f"{place} has no chat template, so there is no way to put a question to it; "
-            "take the chat (often: instruct) variant of the model"
-        )
+        named = place or say("asking.this_model")
+        raise CheckpointError(say("asking.no_template", place=named))
 
 
 def render(front: Any, messages: Sequence[Message], answer_begins: str = "") -> str:
@@ -116,10 +115,10 @@ def render(front: Any, messages: Sequence[Message], answer_begins: str = "") -> 
     """
     require_template(front)
     if not any(message.role == "user" for message in messages):
-        raise TracerError("the conversation has no question yet; write one first")
+        raise TracerError(say("asking.no_question"))
     in_parts = takes_pictures(front)
     if not in_parts and any(message.images or message.videos for message in messages):
-        raise CheckpointError("this model reads text only; remove the pictures from the messages")
+        raise CheckpointError(say("asking.text_only"))
     told = [message.for_template(in_parts=in_parts) for message in messages]
     text: str = front.apply_chat_template(told, tokenize=False, add_generation_prompt=True)
     return _encodable(text + answer_begins)
@@ -130,11 +129,8 @@ def _encodable(text: str) -> str:
     try:
         text.encode()
     except UnicodeEncodeError as error:
-        place, half = error.start, text[error.start]
-        raise TracerError(
-            f"character {place} of the prompt is half of a pair (U+{ord(half):04X}), which stands "
-            "for nothing; remove it"
-        ) from None
+        half = f"{ord(text[error.start]):04X}"
+        raise TracerError(say("asking.half_character", place=error.start, half=half)) from None
     return text
 
 

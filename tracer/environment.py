@@ -7,6 +7,7 @@ doesn't tell is a missing value, never a guess. The command line and notebooks c
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import importlib.metadata
 import importlib.util
@@ -15,12 +16,14 @@ import platform
 import re
 import shutil
 import sys
-import textwrap
 from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 from tracer.errors import MissingPackageError
+from tracer.explain import audit_word, text
+from tracer.explain.languages import words
+from tracer.views.labels import display_width, folded
 
 if TYPE_CHECKING:
     import pandas
@@ -29,45 +32,38 @@ GIB: Final = 2**30
 LOW_DISK_BYTES: Final = 5 * GIB  # less than this holds no 2 B model in bf16 and its trace
 CHECKED_TRANSFORMERS: Final = ("5.24", "4.57.6", "4.51.3")
 
-_LIVE_ADVICE: Final = "pip install 'tracer-lab[live]'; replay works without it"
-_LAB_ADVICE: Final = "pip install 'tracer-lab[lab]'; only notebooks and widgets need it"
-_CHECKED_ADVICE: Final = (
-    f"recording was checked on {', '.join(CHECKED_TRANSFORMERS)}: what is elsewhere in this one is "
-    "told in faults"
-)
-_FOUR_ADVICE: Final = (
-    "recorded as generation 5 is, less this: a tensor's cast and its copy to the device are one "
-    "derived time; "
-)
-# First release, what it and later ones can't show; newest first.
+# First release, the words for what it and later ones can't show; newest first.
 _TRANSFORMERS: Final = (
-    ((6, 0), _CHECKED_ADVICE),
+    ((6, 0), "checked"),
     ((5, 0), ""),
-    ((4, 57), f"{_FOUR_ADVICE}chunks of a chunked prefill pass by the hook of the whole model"),
-    ((4, 51), f"{_FOUR_ADVICE}a chunked prefill is compiled, so its modules are not seen"),
-    ((0, 0), _CHECKED_ADVICE),
+    ((4, 57), "since_4_57"),
+    ((4, 51), "since_4_51"),
+    ((0, 0), "checked"),
 )
 _NEEDED_WIDGETS: Final = (8, 1)
 _INDENT: Final = 29
-_PACKAGES: Final = (  # package, what to do when it is missing
-    ("accelerate", f"needed for device_map: {_LIVE_ADVICE}"),
-    ("tokenizers", _LIVE_ADVICE),
-    ("safetensors", _LIVE_ADVICE),
-    ("qwen-vl-utils", f"needed for process_vision_info: {_LIVE_ADVICE}"),
-    ("jupyterlab", _LAB_ADVICE),
-    ("ipywidgets", _LAB_ADVICE),
-    ("pandas", "pip install --upgrade tracer-lab"),
-    ("pyarrow", "pip install --upgrade tracer-lab"),
-    ("matplotlib", "pip install --upgrade tracer-lab"),
+_WIDTH: Final = 100
+_PACKAGES: Final = (  # package, which part of the lab it comes with, what needs it
+    ("accelerate", "live", "accelerate"),
+    ("tokenizers", "live", ""),
+    ("safetensors", "live", ""),
+    ("qwen-vl-utils", "live", "vision_info"),
+    ("jupyterlab", "lab", ""),
+    ("ipywidgets", "lab", ""),
+    ("pandas", "core", ""),
+    ("pyarrow", "core", ""),
+    ("matplotlib", "core", ""),
 )
 _LIKELY_CJK: Final = re.compile("cjk|han|hei|song|ming|gothic|hiragino|fang|kai|unicode", re.I)
 _CJK_SAMPLE: Final = "预缓存"
-_FONT_ADVICE: Final = "Chinese labels in charts need one, such as Noto Sans CJK"
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Finding:
-    """One line of the check: `verdict` is ok, missing or note; `value` is None when unknown."""
+    """One line of the check: `verdict` is ok, missing or note; `value` is None when unknown.
+
+    Item and verdict are the same in any language, for code that asks for them.
+    """
 
     item: str
     value: str | None
@@ -93,15 +89,18 @@ def check() -> pandas.DataFrame:
 def require(*packages: str, extra: str, purpose: str) -> None:
     """Refuse in one sentence what can't work because a package is not installed.
 
+    Args:
+        packages: Import names.
+        extra: The part of the lab that brings them.
+        purpose: What needs them, by its key in `purposes`.
+
     Raises:
         MissingPackageError: one of `packages` (import names) can't be found.
     """
     absent = [name for name in packages if importlib.util.find_spec(name) is None]
     if absent:
-        raise MissingPackageError(
-            f"{purpose} needs {', '.join(absent)}, not installed in {sys.prefix}: "
-            f"pip install 'tracer-lab[{extra}]'"
-        )
+        what = {"purpose": text(f"purposes.{purpose}"), "packages": ", ".join(absent)}
+        raise MissingPackageError(_say("needs", place=sys.prefix, extra=extra, **what))
 
 
 def front_end() -> str:
@@ -131,14 +130,14 @@ def cache_folder() -> Path:
 
 
 def _findings() -> Iterator[Finding]:
-    yield Finding("Python", f"{platform.python_version()} in {sys.prefix}")
+    yield Finding("Python", _say("in_place", what=platform.python_version(), place=sys.prefix))
     yield _torch()
     yield _torchvision()
     yield _transformers()
-    for package, advice in _PACKAGES:
+    for package, part, purpose in _PACKAGES:
         version = _version(package)
         verdict = "ok" if version else "missing"
-        yield Finding(package, version, verdict, "" if version else advice)
+        yield Finding(package, version, verdict, "" if version else _install(part, purpose))
     yield _cjk_font()
     yield _disk("disk, current folder", Path.cwd())
     yield _disk("disk, model cache", cache_folder())
@@ -158,44 +157,47 @@ def _version(package: str) -> str | None:
 def _torch() -> Finding:
     version = _version("torch")
     if version is None:
-        return Finding("torch", None, "missing", _LIVE_ADVICE)
+        return Finding("torch", None, "missing", _install("live"))
     try:
         import torch
     except (ImportError, OSError) as error:  # a build whose libraries don't load raises OSError
-        advice = f"installed, but can't be imported ({error}): reinstall torch and torchvision"
-        return Finding("torch", version, "missing", advice)
+        return Finding("torch", version, "missing", _say("not_importable", error=error))
     if torch.cuda.is_available():
         cards = map(torch.cuda.get_device_properties, range(torch.cuda.device_count()))
         named = [f"{card.name} ({card.total_memory / GIB:.1f} GiB)" for card in cards]
-        return Finding("torch", f"{version} on {', '.join(named)}")
-    if torch.backends.mps.is_available():
-        return Finding("torch", f"{version} on mps")
-    return Finding("torch", f"{version} on cpu")
+    else:
+        named = ["mps" if torch.backends.mps.is_available() else "cpu"]
+    return Finding("torch", _say("on_devices", version=version, devices=", ".join(named)))
 
 
 def _torchvision() -> Finding:
     own, torch = _version("torchvision"), _version("torch")
     if own is None:
-        advice = f"needed by image processors: {_LIVE_ADVICE}"
-        return Finding("torchvision", None, "missing", advice)
+        return Finding("torchvision", None, "missing", _install("live", "image_processors"))
     # Since torch 2.0 each torchvision 0.(n + 15) is built for torch 2.n, and another one fails
     # at import or, worse, at its first operator.
     if torch is not None and torch.startswith("2."):
         pair = f"0.{int(torch.split('.')[1]) + 15}"
         if own.split(".")[:2] != pair.split("."):
-            advice = f"torch {torch} pairs with torchvision {pair}: install both in one command"
-            return Finding("torchvision", own, "note", advice)
+            return Finding("torchvision", own, "note", _say("pairs", torch=torch, pair=pair))
     return Finding("torchvision", own)
 
 
 def _transformers() -> Finding:
     version = _version("transformers")
     if version is None:
-        return Finding("transformers", None, "missing", _LIVE_ADVICE)
+        return Finding("transformers", None, "missing", _install("live"))
     release = _release(version)
-    advice = next(advice for since, advice in _TRANSFORMERS if release >= since)
-    value = f"{version}, generation {release[0]}"
+    advice = _of_release(next(key for since, key in _TRANSFORMERS if release >= since))
+    value = _say("generation", version=version, number=release[0])
     return Finding("transformers", value, "note" if advice else "ok", advice)
+
+
+def _of_release(key: str) -> str:
+    """What a release of transformers can't show; empty for one that shows all."""
+    if key == "checked":
+        return _say(key, releases=", ".join(CHECKED_TRANSFORMERS))
+    return _say("since_four", more=_say(key)) if key else ""
 
 
 def _release(version: str) -> tuple[int, int]:
@@ -207,46 +209,48 @@ def _widgets(place: str) -> Finding:
     """Whether explorer and player can be shown where Python is driven from."""
     version = _version("ipywidgets")
     if version is None:
-        return Finding("widgets", None, "missing", _LAB_ADVICE)
+        return Finding("widgets", None, "missing", _install("lab"))
     packages = {"ipywidgets": version, "anywidget": _version("anywidget")}
-    value = f"{', '.join(f'{name} {own}' for name, own in packages.items() if own)} in {place}"
+    there = ", ".join(f"{name} {own}" for name, own in packages.items() if own)
+    value = _say("in_place", what=there, place=place)
     advice = _widget_advice(place, version)
     return Finding("widgets", value, "note" if advice else "ok", advice)
 
 
 def _widget_advice(place: str, version: str) -> str:
     if _release(version) < _NEEDED_WIDGETS:  # Colab brings 7
-        return f"too old: {_LAB_ADVICE.partition(';')[0]}, then restart the kernel"
+        return _say("widgets_old")
     if place in ("terminal", "IPython"):
-        return "a terminal shows none; JupyterLab does: python -m tracer lab"
+        return _say("widgets_terminal")
     # Colab and VS Code bring the front half of ipywidgets with them.
     if place == "Jupyter" and _version("jupyterlab_widgets") is None:
-        return "shown only where JupyterLab itself has its half: pip install jupyterlab_widgets"
+        return _say("widgets_jupyter")
     if place == "Kaggle" and os.environ.get("KAGGLE_KERNEL_RUN_TYPE") == "Batch":
-        return "a saved version shows none; an interactive session does"
+        return _say("widgets_saved")
     return ""
 
 
 def _cjk_font() -> Finding:
     if _version("matplotlib") is None:
-        return Finding("CJK font", None, "missing", "pip install --upgrade tracer-lab")
+        return Finding("CJK font", None, "missing", _install("core"))
     from matplotlib import font_manager
     from matplotlib.ft2font import FT2Font
 
+    known = {entry.fname: entry.name for entry in font_manager.fontManager.ttflist}
+    # The list is matplotlib's cache: fonts get removed, and others are installed since.
+    known |= {file: Path(file).stem for file in {*font_manager.findSystemFonts()} - {*known}}
     # Opening a font costs a millisecond: the likely names first, and none after the first hit.
-    entries = sorted(
-        font_manager.fontManager.ttflist,
-        key=lambda entry: (not _LIKELY_CJK.search(entry.name), entry.name),
-    )
-    for entry in entries:
-        # The list is matplotlib's cache, and fonts get removed; Last Resort, which matplotlib
-        # brings, claims every character and draws a box for each.
-        if entry.name.startswith("Last Resort") or not Path(entry.fname).is_file():
+    by_name = sorted(known.items(), key=lambda each: (not _LIKELY_CJK.search(each[1]), each[1]))
+    for file, name in by_name:
+        # Last Resort, which matplotlib brings, claims every character and draws a box for each.
+        if name.startswith("Last Resort") or not Path(file).is_file():
             continue
-        font = FT2Font(entry.fname)
-        if all(font.get_char_index(ord(character)) for character in _CJK_SAMPLE):
-            return Finding("CJK font", entry.name)
-    return Finding("CJK font", None, "missing", _FONT_ADVICE)
+        # A font that can't be read is as good as not installed.
+        with contextlib.suppress(OSError, RuntimeError):
+            font = FT2Font(file)
+            if all(font.get_char_index(ord(character)) for character in _CJK_SAMPLE):
+                return Finding("CJK font", font.family_name)
+    return Finding("CJK font", None, "missing", _say("font"))
 
 
 def _disk(item: str, folder: Path) -> Finding:
@@ -254,22 +258,23 @@ def _disk(item: str, folder: Path) -> Finding:
     while not existing.exists():
         existing = existing.parent
     free = shutil.disk_usage(existing).free
-    value = f"{free / GIB:.1f} GiB free in {folder}"
+    value = _say("free", free=f"{free / GIB:.1f} GiB", folder=folder)
     if free >= LOW_DISK_BYTES:
         return Finding(item, value)
-    return Finding(item, value, "note", "little room for a model or a long trace")
+    return Finding(item, value, "note", _say("little_room"))
 
 
 def _memory() -> Finding:
     # Windows has no sysconf, and only Linux tells what could be had without swapping.
     if "SC_PHYS_PAGES" not in getattr(os, "sysconf_names", {}):
-        return Finding("memory", None, "note", "this platform doesn't tell")
+        return Finding("memory", None, "note", _say("untold"))
     value = f"{os.sysconf('SC_PHYS_PAGES') * os.sysconf('SC_PAGE_SIZE') / GIB:.1f} GiB"
     meminfo = Path("/proc/meminfo")
     if meminfo.exists():
         available = re.search(r"MemAvailable:\s+(\d+) kB", meminfo.read_text())
         if available:
-            value += f", {int(available[1]) * 1024 / GIB:.1f} GiB available"
+            left = f"{int(available[1]) * 1024 / GIB:.1f} GiB"
+            value = _say("available", whole=value, free=left)
     return Finding("memory", value)
 
 
@@ -281,6 +286,22 @@ def _cores() -> str | None:
 
 
 def _as_text(finding: Finding) -> str:
-    line = f"{finding.verdict:8}{finding.item:21}{finding.value or '-'}"
-    below = textwrap.wrap(finding.advice, 100 - _INDENT)
+    items = words("machine")["machine_items"]
+    verdict, item = audit_word(finding.verdict), items.get(finding.item, finding.item)
+    line = f"{_wide(verdict, 8)}{_wide(item, 21)}{finding.value or '-'}"
+    below = folded(finding.advice, _WIDTH - _INDENT)
     return "\n".join((line, *(" " * _INDENT + part for part in below)))
+
+
+def _wide(shown: str, columns: int) -> str:
+    return shown + " " * max(columns - display_width(shown), 1)
+
+
+def _install(part: str, purpose: str = "") -> str:
+    """How to get what is missing: with the part of the lab that it belongs to."""
+    advice = _say(part)
+    return _say(purpose, advice=advice) if purpose else advice
+
+
+def _say(phrase: str, **values: object) -> str:
+    return text(f"machine.{phrase}", **values)

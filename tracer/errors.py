@@ -51,6 +51,7 @@ class CheckpointError(TracerError):
     """A model folder or checkpoint file can't be read as one.
 
     Attributes:
+        told: The message, as text or as what can be said in any language.
         kind: What is wrong, one of `problems.KINDS`.
         expected: What should be there, a number of bytes or a word; None where nothing says.
         found: What is there.
@@ -60,7 +61,7 @@ class CheckpointError(TracerError):
 
     def __init__(
         self,
-        sentence: str,
+        told: object,
         *,
         kind: str = "unreadable",
         expected: int | str | None = None,
@@ -68,7 +69,8 @@ class CheckpointError(TracerError):
         missing_bytes: int | None = None,
         header: object = None,
     ) -> None:
-        super().__init__(sentence)
+        super().__init__(str(told))
+        self.told = told
         self.kind = kind
         self.expected = expected
         self.found = found

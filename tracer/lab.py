@@ -8,7 +8,6 @@ taken anywhere and the answer goes on from there.
 from __future__ import annotations
 
 import contextlib
-import copy
 import dataclasses
 import threading
 import time
@@ -16,10 +15,10 @@ from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any, Final
 
+from tracer.branching import Branching
 from tracer.conversation import Message, Settings, encode, render, tokenizer_of
-from tracer.errors import SessionStateError, TracerError
-from tracer.instrument.answering import caches
-from tracer.instrument.targets import POSITION_MEMORY
+from tracer.errors import SessionStateError
+from tracer.explain import text
 from tracer.keeping import let_go
 from tracer.opening import Opened, open_model
 from tracer.session import record
@@ -27,9 +26,6 @@ from tracer.trace import Trace
 
 Told = Callable[[dict[str, Any]], None]
 CANDIDATES: Final = 20
-# Logits of a step computed with the cache and without it may differ so far, as a share of their
-# range, and still count as the same arithmetic: float32 stays below, bfloat16 does not.
-_SAME_ARITHMETIC: Final = 1e-4
 
 
 @dataclasses.dataclass(slots=True)
@@ -80,8 +76,7 @@ class Lab:
         self.model = opened.model
         self.front = opened.front
         self.answers: list[Answer] = []
-        self._is_same_arithmetic: bool | None = None
-        self._cache_name = ""  # what this release calls a cache, in outputs as in arguments
+        self._branching = Branching(opened.model, opened.front)
 
     @classmethod
     def open(cls, model: Any = None, front: Any = None, *, device: str | None = None) -> Lab:
@@ -180,7 +175,7 @@ class Lab:
             SessionStateError: The model is answering already.
             TracerError: There is no such place, or the token ends the answer.
         """
-        prefix = [*self._prefix(answer, at), *self._tokens(token)]
+        prefix = self._branching.prefix(answer, at, token)
         settings = self._shortened(answer.settings, len(prefix))
         branch = dataclasses.replace(
             answer,
@@ -197,9 +192,10 @@ class Lab:
             error="",
         )
         with self._alone():
-            cache, why_not = self._cropped(answer, len(answer.prompt_ids) + at)
+            cache, why_not = self._branching.cropped(answer, len(answer.prompt_ids) + at)
+            branch.note = text("asking.encoded_again", why=why_not) if why_not else ""
             with self._recorded(branch, {"choices": on_choice, "steps": on_step}, path):
-                inputs = self._continued(branch, answer, prefix, cache, why_not)
+                inputs = self._branching.inputs(answer, prefix, cache)
                 self._generate(branch, inputs, settings, stop)
         return branch
 
@@ -209,7 +205,7 @@ class Lab:
     def _alone(self) -> Iterator[None]:
         """One answer at a time."""
         if not self.opened.answering.acquire(blocking=False):
-            raise SessionStateError(f"{self.name} is answering already; stop it, or wait")
+            raise SessionStateError(text("asking.answering", name=self.name))
         try:
             yield
         finally:
@@ -255,30 +251,7 @@ class Lab:
         answer.ids = ids[len(answer.prompt_ids) :]
         answer.text = self.front.decode(answer.ids, skip_special_tokens=True)
         answer.ended = "stopped" if stop is not None and stop.is_set() else "done"
-        self._cache_name = next((name for name in caches.NAMES if name in output), "")
-        answer.cache = output[self._cache_name] if self._cache_name else None
-        answer.positions = self._positions()
-
-    # How it goes on from elsewhere
-
-    def _prefix(self, answer: Answer, at: int) -> list[int]:
-        if not 0 <= at <= len(answer.ids):
-            raise TracerError(
-                f"the answer has {len(answer.ids)} tokens, so there is none at {at} to replace"
-            )
-        return answer.ids[:at]
-
-    def _tokens(self, token: int | str) -> list[int]:
-        if isinstance(token, str):
-            ids = tokenizer_of(self.front)(token, add_special_tokens=False)["input_ids"]
-        else:
-            ids = [token]
-        if not ids:
-            raise TracerError("there is no token in an empty text; type at least one character")
-        stops = self.model.generation_config.eos_token_id
-        if ids[-1] in (stops if isinstance(stops, list) else [stops]):
-            raise TracerError(f"token {ids[-1]} ends the answer, so nothing can follow it")
-        return list(ids)
+        self._branching.keep(answer, output)
 
     def _shortened(self, settings: Settings, used: int) -> Settings:
         """The limit of new tokens holds for the whole answer, its prefix included."""
@@ -286,94 +259,6 @@ class Lab:
         if limit is None:
             return settings
         return dataclasses.replace(settings, max_new_tokens=max(1, limit - used))
-
-    def _continued(
-        self, branch: Answer, answer: Answer, prefix: list[int], cache: Any, why_not: str
-    ) -> dict[str, Any]:
-        """Inputs of the branch: all ids with a cropped cache, or with the pictures anew."""
-        import torch
-
-        ids = torch.tensor([[*answer.prompt_ids, *prefix]], device=self.model.device)
-        inputs = {"input_ids": ids, "attention_mask": torch.ones_like(ids)}
-        if cache is None:
-            branch.note = f"the prefix was encoded again: {why_not}"
-            return inputs | self._features(answer, ids)
-        for module, remembered in answer.positions:
-            setattr(module, POSITION_MEMORY, remembered)
-        return inputs | {self._cache_name: cache}
-
-    def _cropped(self, answer: Answer, keep: int) -> tuple[Any, str]:
-        """A copy of an answer's cache with its first tokens only; else None and the reason."""
-        if answer.cache is None:
-            return None, "its cache is no longer kept, or the answer was made without one"
-        if not self._computes_alike(answer):
-            return None, "this model computes differently with and without a cache"
-        try:
-            cache = copy.deepcopy(answer.cache)
-            surplus = int(cache.get_seq_length()) - keep
-            if surplus > 0:
-                cache.crop(-surplus)
-            kept = int(cache.get_seq_length())
-        # What a kind of cache can't do, each says with an exception of its own.
-        except (AttributeError, NotImplementedError, RuntimeError, TypeError, ValueError) as error:
-            return None, f"{type(answer.cache).__name__} can't be cropped ({error})"
-        if kept > keep:
-            return None, f"{type(answer.cache).__name__} can't be cropped to {keep} tokens"
-        return cache, ""
-
-    def _computes_alike(self, answer: Answer) -> bool:
-        """Whether the last logits of an answer are the same when all of it is encoded at once."""
-        import torch
-
-        if self._is_same_arithmetic is None:
-            # Without the last one, which no cache holds: what follows was computed step by step.
-            ids = torch.tensor([[*answer.prompt_ids, *answer.ids[:-1]]], device=self.model.device)
-            features = self._features(answer, ids)
-            mask = torch.ones_like(ids)
-            with torch.no_grad():
-                whole = self.model(input_ids=ids, attention_mask=mask, **features).logits[0, -1]
-                stepwise = _last_logits(answer, whole)
-            if stepwise is None:
-                return True  # nothing was decoded yet: the cache is a prefill's
-            spread = float(whole.float().max() - whole.float().min())
-            apart = float((whole.float() - stepwise.float()).abs().max())
-            self._is_same_arithmetic = apart <= _SAME_ARITHMETIC * spread
-        return self._is_same_arithmetic
-
-    def _features(self, answer: Answer, ids: Any) -> dict[str, Any]:
-        """What the processor gives besides ids and mask, made anew, lengthened to all ids."""
-        import torch
-
-        given = encode(self.front, answer.prompt, answer.messages).to(self.model.device)
-        prompt_shape = given["input_ids"].shape
-        extra = ids.shape[1] - prompt_shape[1]
-        return {
-            # Kinds of the tokens, one an id: those of an answer are text.
-            name: torch.cat([value, value.new_zeros(1, extra)], dim=1)
-            if getattr(value, "shape", None) == prompt_shape
-            else value
-            for name, value in given.items()
-            if name not in ("input_ids", "attention_mask")
-        }
-
-    def _positions(self) -> list[tuple[Any, Any]]:
-        """What modules remember of the last prompt's positions, as vision models do."""
-        return [
-            (module, getattr(module, POSITION_MEMORY))
-            for module in self.model.modules()
-            if hasattr(module, POSITION_MEMORY)
-        ]
-
-
-def _last_logits(answer: Answer, like: Any) -> Any:
-    """The recorded raw logits of the last decode step, shape (vocabulary,); None without one."""
-    import torch
-
-    rows = answer.trace.arrow("logits").to_pylist() if answer.trace is not None else []
-    if not rows or rows[-1]["step"] < 1:
-        return None
-    kind = getattr(torch, rows[-1]["dtype"])
-    return torch.frombuffer(bytearray(rows[-1]["values"]), dtype=kind).to(like.device)
 
 
 @contextlib.contextmanager

@@ -7,7 +7,7 @@ here once, so that whoever reads one may rely on its type. Fields that nobody re
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from typing import Any, Final, TypeAlias
 
 from tracer.errors import TraceFormatError
@@ -112,39 +112,6 @@ def check_manifest(manifest: Mapping[str, Any], where: str) -> None:
             f"{where} is damaged: its field {field!r} holds {shown} where {words} is expected; "
             "copy the trace again or record it anew."
         )
-
-
-def loss_text(loss: Mapping[str, Any]) -> str:
-    """An entry of `lost` in words: how many rows a table had, and how many are there."""
-    written, found = loss["written"], loss["found"]
-    of_rank = f" of rank {loss['rank']}" if "rank" in loss else ""
-    had = f"{written:,} rows were" if written > 1 else f"{'one' if written else 'no'} row was"
-    has = f"{found:,} are" if found > 1 else f"{'one' if found else 'none'} is"
-    return f"{loss['table']}{of_rank}: {had} written, {has} there"
-
-
-def shortcomings(manifest: Mapping[str, Any]) -> list[str]:
-    """What a trace lacks of what was recorded, one sentence each: rows, ranks, or one run."""
-    said = [loss_text(loss) for loss in manifest.get("lost", [])]
-    missing = manifest.get("missing_ranks", [])
-    if missing:
-        said.append(f"nothing is there of {rank_names(missing)}")
-    return [*said, *manifest.get("disagreements", [])]
-
-
-def rank_names(numbers: Sequence[int]) -> str:
-    """Ranks by number, runs of neighbours cut short: rank 0; ranks 0-3; ranks 0, 2."""
-    runs: list[list[int]] = []
-    for number in numbers:
-        if runs and number == runs[-1][-1] + 1:
-            runs[-1].append(number)
-        else:
-            runs.append([number])
-    parts = [
-        str(run[0]) if len(run) == 1 else f"{run[0]}{'-' if len(run) > 2 else ', '}{run[-1]}"
-        for run in runs
-    ]
-    return f"{'rank' if len(numbers) == 1 else 'ranks'} {', '.join(parts)}"
 
 
 def _misfit(value: Any, shape: Shape, name: str) -> tuple[str, str, Any] | None:

@@ -15,7 +15,10 @@ from typing import Any, Final
 from tracer.conversation import require_template
 from tracer.environment import require
 from tracer.errors import CheckpointError, TracerError
+from tracer.explain import text
+from tracer.explain.sentences import phrase
 from tracer.machine import memory_left
+from tracer.survey import survey_folder
 
 _WEIGHTS: Final = ("*.safetensors", "*.bin", "*.gguf")
 _opened: weakref.WeakValueDictionary[tuple[Any, ...], Opened] = weakref.WeakValueDictionary()
@@ -53,7 +56,7 @@ def open_model(model: Any = None, front: Any = None, *, device: str | None = Non
         DownloadError: The hub does not show it, or it is gated.
         TracerError: A model in memory came without its processor.
     """
-    require("torch", "transformers", extra="live", purpose="asking a model")
+    require("torch", "transformers", extra="live", purpose="asking")
     if model is not None and not isinstance(model, str | Path):
         return _in_memory(model, front)
     key = (_identity(model), device)
@@ -68,19 +71,16 @@ def open_model(model: Any = None, front: Any = None, *, device: str | None = Non
 
 def _in_memory(model: Any, front: Any) -> Opened:
     if not hasattr(model, "generate"):
-        raise TracerError(
-            f"{type(model).__name__} has no generate(); give a folder, a hub id, or a model that "
-            "generates text together with its processor or tokenizer"
-        )
+        raise TracerError(text("opening.no_generate", kind=type(model).__name__))
+    if getattr(model.config, "is_encoder_decoder", False):
+        raise _no_chat_model(type(model).__name__, model.config)
     key = ("in memory", id(model))
     found = _opened.get(key)
     if found is not None and found.model is model and front in (None, found.front):
         return found
     if front is None:
-        raise TracerError(
-            "a model in memory needs its processor or tokenizer too: "
-            "explore(model, processor) or Lab.open(model, processor)"
-        )
+        raise TracerError(text("opening.no_front"))
+    require_template(front, type(model).__name__)
     found = _opened[key] = Opened(type(model).__name__, model, front)
     return found
 
@@ -96,7 +96,9 @@ def _load(model: str | Path | None, device: str | None) -> Opened:
     from tracer.demo.models import SEEING, source_of
 
     source = source_of(SEEING if model is None else str(model))
-    if source.gguf_file is None and not Path(source.place).is_dir():
+    if source.gguf_file is None and Path(source.place).is_dir():
+        _require_whole(Path(source.place))
+    elif source.gguf_file is None:
         from tracer.demo.hub import tell_download
 
         tell_download(source.place)  # what it costs, and whether the hub shows it at all
@@ -107,7 +109,7 @@ def _load(model: str | Path | None, device: str | None) -> Opened:
     if model is None:
         # In float32 a step out of the cache equals one that encodes everything, so that branches
         # need no second prefill.
-        return Opened("the embedded model", loaded.float().eval(), front)
+        return Opened(text("opening.embedded"), loaded.float().eval(), front)
     return Opened(Path(str(model)).name, loaded.eval(), front)
 
 
@@ -122,7 +124,7 @@ def chat_parts(source: Any) -> tuple[Any, Any]:
     if source.gguf_file is not None:
         # The library reads text models alone out of GGUF, and parses the whole file anew for the
         # configuration, ten seconds for a vocabulary of 49,152: with the model is often enough.
-        require("gguf", "accelerate", extra="live", purpose="reading GGUF")
+        require("gguf", "accelerate", extra="live", purpose="gguf")
         return hf.AutoModelForCausalLM, hf.AutoTokenizer.from_pretrained(
             source.place, **source.options
         )
@@ -132,10 +134,24 @@ def chat_parts(source: Any) -> tuple[Any, Any]:
         return hf.AutoModelForImageTextToText, front
     if type(config) in hf.MODEL_FOR_CAUSAL_LM_MAPPING:
         return hf.AutoModelForCausalLM, hf.AutoTokenizer.from_pretrained(source.place)
-    raise CheckpointError(
-        f"{source.place} is a {config.model_type} model, which is no chat model; to record what it "
-        "does, use it in a script: python -m tracer record SCRIPT"
-    )
+    raise _no_chat_model(source.place, config)
+
+
+def _no_chat_model(place: str, config: Any) -> CheckpointError:
+    return CheckpointError(text("opening.no_chat_model", place=place, kind=config.model_type))
+
+
+def _require_whole(folder: Path) -> None:
+    """Refuse a folder whose files can't make a model that answers, and say what is wrong with it.
+
+    The library would load some of them all the same: a tokenizer that is not there knows no word.
+    """
+    survey = survey_folder(folder)
+    wrong = [one.told for one in survey.problems if one.level == "error"]
+    if not any(file.kind == "tokenizer" for file in survey.files):
+        wrong.append(phrase("folders.no_tokenizer"))
+    if wrong:
+        raise CheckpointError(phrase("opening.not_whole", folder=folder, why=wrong[0]))
 
 
 def _require_memory(folder: Path, gguf_file: str | None) -> None:
@@ -144,11 +160,8 @@ def _require_memory(folder: Path, gguf_file: str | None) -> None:
     files = [folder / gguf_file] if gguf_file else _weight_files(folder)
     needed = sum(file.stat().st_size for file in files)
     if room is not None and needed > room.left_bytes:
-        raise CheckpointError(
-            f"the weights in {folder} take {needed / 1e9:.1f} GB, and "
-            f"{room.left_bytes / 1e9:.1f} GB of memory are free here; "
-            "take a smaller or a quantised variant"
-        )
+        sizes = {"needed": f"{needed / 1e9:.1f}", "free": f"{room.left_bytes / 1e9:.1f}"}
+        raise CheckpointError(text("opening.no_room", folder=folder, **sizes))
 
 
 def _weight_files(folder: Path) -> list[Path]:

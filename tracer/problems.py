@@ -7,12 +7,11 @@ a failed load's trace and the doctor share these rows; this module opens no file
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Iterable, Iterator, Mapping
-from typing import Final, Literal
+from collections.abc import Iterable
+from typing import Any, Final, Literal
 
-from tracer.checkpoint import Header, Index
 from tracer.errors import CheckpointError
-from tracer.formats.entries import size_of
+from tracer.explain.sentences import Sentence, names, phrase, say
 
 Level = Literal["error", "warning", "note"]
 
@@ -81,7 +80,7 @@ class Problem:
         expected: What should be there: bytes, a count or a word.
         found: What is there.
         missing_bytes: Bytes of weights that are not there; None where nothing tells.
-        sentence: What happened, with the values, and what to do.
+        told: What happened, with the values, and what to do; can be said in any language.
     """
 
     kind: str
@@ -90,7 +89,17 @@ class Problem:
     expected: int | str | None
     found: int | str | None
     missing_bytes: int | None
-    sentence: str
+    told: Any
+
+    @property
+    def sentence(self) -> str:
+        """What happened, in the language that holds."""
+        return str(self.told)
+
+    @property
+    def english(self) -> str:
+        """The same as a trace keeps it, whose words are those of one language."""
+        return str(say(self.told, "en"))
 
     @property
     def level(self) -> Level:
@@ -100,7 +109,7 @@ class Problem:
 
 def problem(
     kind: str,
-    sentence: str,
+    told: Any,
     *,
     file: str | None = None,
     key: str | None = None,
@@ -109,13 +118,13 @@ def problem(
     missing_bytes: int | None = None,
 ) -> Problem:
     """Make a row; what isn't known is left out."""
-    return Problem(kind, file, key, expected, found, missing_bytes, sentence)
+    return Problem(kind, file, key, expected, found, missing_bytes, told)
 
 
 def from_error(error: CheckpointError, file: str) -> Problem:
     """The row of a file that could not be read."""
     return Problem(
-        error.kind, file, None, error.expected, error.found, error.missing_bytes, str(error)
+        error.kind, file, None, error.expected, error.found, error.missing_bytes, error.told
     )
 
 
@@ -138,178 +147,8 @@ def after_success(found: Iterable[Problem]) -> list[Problem]:
     return of_names + [one for one in listed if of_names and one.kind == "total_size"]
 
 
-def named(names: Iterable[str]) -> str:
+def named(those: Iterable[str]) -> Sentence:
     """`a, b, c and 4 more`."""
-    listed = list(names)
-    shown = ", ".join(listed[:_MOST_NAMES])
-    return shown if len(listed) <= _MOST_NAMES else f"{shown} and {len(listed) - _MOST_NAMES} more"
-
-
-def of_header(file: str, header: Header) -> Iterator[Problem]:
-    """Whether a safetensors file's tensors fill it to the byte, each with the bytes it needs."""
-    end = 8 + header.header_bytes
-    for entry in sorted(header.tensors.values(), key=lambda one: one.offset_bytes):
-        need = size_of(entry.dtype, entry.shape)
-        if need is not None and need != entry.size_bytes:
-            yield problem(
-                "size_mismatch",
-                f"{file} gives {entry.key} {entry.size_bytes} bytes, its shape "
-                f"{list(entry.shape)} in {entry.dtype} needs {need}; the file is damaged",
-                file=file,
-                key=entry.key,
-                expected=need,
-                found=entry.size_bytes,
-            )
-        if entry.offset_bytes != end:
-            yield problem(
-                "gap",
-                f"{file} places {entry.key} at byte {entry.offset_bytes}, where the tensor before "
-                f"it ends at {end}; the file is damaged",
-                file=file,
-                key=entry.key,
-                expected=end,
-                found=entry.offset_bytes,
-            )
-        end = max(end, entry.offset_bytes + entry.size_bytes)
-    if header.file_bytes > end:
-        yield problem(
-            "extra_bytes",
-            f"{file} has {header.file_bytes} bytes, its header needs {end}: "
-            f"{header.file_bytes - end} bytes too many; download it again",
-            file=file,
-            expected=end,
-            found=header.file_bytes,
-        )
-
-
-def of_index(
-    index: Index, headers: Mapping[str, Header], present: Iterable[str]
-) -> Iterator[Problem]:
-    """Where an index, the headers and the files on disk name different things.
-
-    Args:
-        index: What the index says.
-        headers: Headers of the files that could be read, by path in the folder.
-        present: Weights files of that format on disk, readable or not.
-    """
-    asked: dict[str, list[str]] = {}
-    for key, file in index.weight_map.items():
-        asked.setdefault(file, []).append(key)
-    holders: dict[str, list[str]] = {}
-    for file, header in headers.items():
-        if file in asked:
-            for key in header.tensors:
-                holders.setdefault(key, []).append(file)
-    on_disk = set(present)
-    yield from _absent(index, asked, on_disk)
-    yield from _misnamed(index, asked, headers, holders)
-    for file in sorted(on_disk - asked.keys()):
-        yield problem(
-            "stray_file",
-            f"{file} is not named by {index.file}: nothing reads it",
-            file=file,
-        )
-    yield from _total(index, asked, headers, on_disk)
-
-
-def _absent(index: Index, asked: Mapping[str, list[str]], on_disk: set[str]) -> Iterator[Problem]:
-    for file in sorted(asked.keys() - on_disk):
-        if is_outside(file):
-            yield problem(
-                "outside_folder",
-                f"{index.file} names {file}, a path out of the folder; the lab does not follow it",
-                file=file,
-            )
-            continue
-        yield problem(
-            "absent_file",
-            f"{file} is not there; {index.file} names it for {len(asked[file])} tensors. "
-            "Download it, or the index is left over from another sharding",
-            file=file,
-            expected=len(asked[file]),
-            found=0,
-        )
-
-
-def is_outside(file: str) -> bool:
-    """Whether a file's name leads out of the folder that names it."""
-    return (
-        file.startswith(("/", "\\", "~"))
-        or ":" in file
-        or ".." in file.replace("\\", "/").split("/")
-    )
-
-
-def _misnamed(
-    index: Index,
-    asked: Mapping[str, list[str]],
-    headers: Mapping[str, Header],
-    holders: Mapping[str, list[str]],
-) -> Iterator[Problem]:
-    for file, header in headers.items():
-        if file not in asked:
-            continue
-        for key in asked[file]:
-            if key in header.tensors:
-                continue
-            others = holders.get(key, [])
-            where = f"it lies in {named(others)}" if others else "no file holds it"
-            yield problem(
-                "misplaced" if others else "not_held",
-                f"{index.file} promises {key} in {file}, whose header does not name it; {where}",
-                file=file,
-                key=key,
-                expected=file,
-                found=others[0] if others else None,
-            )
-        for key in header.tensors:
-            if key not in index.weight_map:
-                yield problem(
-                    "not_in_index",
-                    f"{file} holds {key}, which {index.file} does not name: releases before 5 "
-                    "leave it out and fill the parameter with random values",
-                    file=file,
-                    key=key,
-                    found=file,
-                )
-    for key, files in holders.items():
-        if len(files) > 1:
-            yield problem(
-                "held_twice",
-                f"{key} lies in {named(files)}; the file that is read last wins",
-                file=files[-1],
-                key=key,
-                expected=1,
-                found=len(files),
-            )
-
-
-def _total(
-    index: Index,
-    asked: Mapping[str, list[str]],
-    headers: Mapping[str, Header],
-    on_disk: set[str],
-) -> Iterator[Problem]:
-    if index.total_size is None:
-        return
-    held = sum(
-        entry.size_bytes
-        for file in asked
-        if file in headers
-        for entry in headers[file].tensors.values()
-    )
-    if held == index.total_size:
-        return
-    lacking = len([file for file in asked if file not in headers])
-    missing = max(index.total_size - held, 0) if lacking else None
-    why = f": {lacking} of {len(asked)} files can't be read" if lacking else ""
-    yield problem(
-        "total_size",
-        f"{index.file} promises {index.total_size} bytes of tensors, the headers that can be read "
-        f"name {held}{why}",
-        file=index.file,
-        key="total_size",
-        expected=index.total_size,
-        found=held,
-        missing_bytes=missing,
-    )
+    listed = list(those)
+    shown, rest = names(*listed[:_MOST_NAMES]), len(listed) - _MOST_NAMES
+    return phrase("folders.and_more", names=shown, number=rest) if rest > 0 else shown

@@ -19,6 +19,7 @@ from types import TracebackType
 from typing import Any, Final, Literal
 
 from tracer.errors import SessionStateError, TracerError
+from tracer.explain import text
 from tracer.instrument import calibration
 from tracer.instrument.installer import INSTALLER, release
 from tracer.instrument.targets import TARGETS
@@ -212,16 +213,24 @@ class Recording:
         return f"<recording since {self._began.astimezone():%H:%M:%S}; stop() ends it>"
 
     def _repr_html_(self) -> str:
-        return badge(repr(self), is_on=self._trace is None)
+        return badge(self._told(), is_on=self._trace is None)
+
+    def _told(self) -> str:
+        """The badge's words, in the language that holds; `repr` is for code and stays English."""
+        if self._trace is not None:
+            return text("recording.ended", trace=repr(self._trace).strip("<>"))
+        if self._began is None:
+            return text("recording.not_begun")
+        return text("recording.since", time=f"{self._began.astimezone():%H:%M:%S}")
 
 
-def badge(text: str, *, is_on: bool) -> str:
+def badge(told: str, *, is_on: bool) -> str:
     """A recording's own words, in their pointed brackets, as a badge for a notebook."""
     colour = "#d55e00" if is_on else "#0072b2"
-    text = text.strip("<>").replace("<", "&lt;").replace(">", "&gt;")
+    told = told.strip("<>").replace("<", "&lt;").replace(">", "&gt;")
     return (
         f'<span style="border:1px solid {colour};color:{colour};border-radius:4px;'
-        f'padding:1px 8px">&#9679; {text}</span>'
+        f'padding:1px 8px">&#9679; {told}</span>'
     )
 
 

@@ -32,7 +32,6 @@ from tracer.folder import (
     write_beside,
     write_manifest,
 )
-from tracer.manifest import loss_text
 from tracer.merging import Part, RankedContent, merged
 from tracer.ranks import rank_folders
 from tracer.recovery import (
@@ -44,6 +43,7 @@ from tracer.recovery import (
     recover,
 )
 from tracer.schema import EVENT_TABLES, SCHEMA_VERSION, TABLES
+from tracer.shortcomings import loss
 
 _TYPES: Final = {
     "integer": pa.int64(),
@@ -175,7 +175,7 @@ class Store:
         for entry in self.manifest.get("lost", []):
             if entry["table"] == table:
                 raise TraceFormatError(
-                    f"Table {table!r} is missing from the trace: {loss_text(entry)}; "
+                    f"Table {table!r} is missing from the trace: {loss(entry).said('en')}; "
                     "copy the trace again."
                 )
         return TableContent(arrow_schema(table).empty_table())

@@ -20,8 +20,9 @@ import pyarrow.compute as pc
 from tracer import explain
 from tracer.conditions import Where
 from tracer.export.text import visible_text
-from tracer.manifest import check_manifest, rank_names, shortcomings
+from tracer.manifest import check_manifest
 from tracer.schema import EVENT_TABLES, SCHEMA_VERSION, STAGES
+from tracer.shortcomings import rank_names, shortcomings
 from tracer.views.labels import MISSING, aligned, bytes_label, count_label, duration_label
 
 # Tables whose rows are stages of a call; a call's own time is that of the stages inside it.

@@ -14,9 +14,10 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Final
 
-from tracer import checkpoint, problems
+from tracer import checkpoint, disagreements, problems
 from tracer.checkpoint import FolderFile, Header, Index
 from tracer.errors import CheckpointError
+from tracer.explain.sentences import Sentence, phrase, then
 from tracer.formats import signature
 from tracer.problems import Problem
 
@@ -28,6 +29,7 @@ ORDER: Final = (
 )
 """What the library looks for in a local folder, in this order (`_get_resolved_checkpoint_files`,
 modeling_utils.py, 4.51.3 to 5.24.0)."""
+_EITHER: Final = {"first": ORDER[0], "second": ORDER[1]}
 _VARIANT: Final = re.compile(r"(?:model|pytorch_model)\.([\w-]+)\.(?:safetensors|bin)")
 _SIDE_KINDS: Final = ("config", "generation_config", "tokenizer", "processor", "template")
 _ADAPTERS: Final = ("adapter_model.safetensors", "adapter_model.bin")
@@ -56,7 +58,7 @@ class Survey:
     index: Index | None
     headers: dict[str, Header]
     chosen: list[str]
-    why_not: dict[str, str]
+    why_not: dict[str, Sentence]
     problems: list[Problem]
     settings: dict[str, dict[str, Any]]
 
@@ -106,9 +108,9 @@ def survey_folder(
     """
     root = Path(folder)
     if not os.path.isdir(root):
-        what = "is a file, not a folder" if os.path.isfile(root) else "is no folder on this machine"
+        words = "no_folder_but_file" if os.path.isfile(root) else "no_folder"
         raise CheckpointError(
-            f"{os.fspath(folder)} {what}; give the folder that holds config.json", kind="no_folder"
+            phrase(f"folders.{words}", folder=os.fspath(folder)), kind="no_folder"
         )
     files = checkpoint.list_files(root)
     found: list[Problem] = []
@@ -123,7 +125,7 @@ def survey_folder(
             if problem is not None and file.path in chosen:
                 found.append(problem)
             elif problem is not None:
-                why_not[file.path] += f"; {problem.sentence}"
+                why_not[file.path] = then(why_not[file.path], problem.told)
     found += _disagreements(files_read, index, entry, chosen, read)
     settings: dict[str, dict[str, Any]] = {}
     if beside:
@@ -157,7 +159,7 @@ def _chosen(
         found.append(
             problems.problem(
                 "damaged_index",
-                f"{entry} names no tensor at all, so a load finds no weights and stops",
+                phrase("folders.empty_index", file=entry),
                 file=entry,
                 expected="names of tensors",
                 found=0,
@@ -171,58 +173,58 @@ def _no_entry(files: list[FolderFile]) -> Problem:
     weights = list(_weights(files))
     ggufs = [file.path for file in weights if file.format == "gguf"]
     if ggufs:
-        sentence = f"the folder's weights are GGUF: load it with gguf_file={ggufs[0]!r}"
-        return problems.problem("no_weights", sentence, expected=" or ".join(ORDER[::2]), found=0)
+        told = phrase("folders.weights_are_gguf", file=ggufs[0])
+        return problems.problem("no_weights", told, expected=" or ".join(ORDER[::2]), found=0)
     variants = [one for file in weights if (one := _VARIANT.fullmatch(file.path))]
     if variants:
         named = variants[0]
         return problems.problem(
             "no_index",
-            f"{named[0]} is there, but neither {ORDER[0]} nor {ORDER[1]}: load it with "
-            f"variant={named[1]!r}",
+            phrase("folders.variant", file=named[0], variant=named[1], **_EITHER),
             expected=f'variant="{named[1]}" as an argument',
             found=len(weights),
         )
     if weights:
         return problems.problem(
             "no_index",
-            f"{problems.named(file.path for file in weights)} "
-            f"{'are' if len(weights) > 1 else 'is'} there, but neither {ORDER[0]} nor "
-            f"{ORDER[1]}, which names the shards: download the index, or rename a single file",
+            phrase(
+                f"folders.no_index_for_{'many' if len(weights) > 1 else 'one'}",
+                files=problems.named(file.path for file in weights),
+                **_EITHER,
+            ),
             expected=ORDER[1],
             found=len(weights),
         )
     return problems.problem(
         "no_weights",
-        "the folder holds no weights file at all; download them (how many bytes, no file here "
-        "tells; tracer.inspect(folder).model() builds the model without weights to know)",
+        phrase("folders.no_weights"),
         expected=" or ".join(ORDER[::2]),
         found=0,
     )
 
 
-def _why_not(files: list[FolderFile], entry: str | None, chosen: list[str]) -> dict[str, str]:
+def _why_not(files: list[FolderFile], entry: str | None, chosen: list[str]) -> dict[str, Sentence]:
     """Of what a plain load leaves out, why."""
     indexes = [file for file in files if file.kind == "index" and file.path != entry]
     others = [file for file in _weights(files) if file.path not in chosen]
     return {file.path: _reason(file, entry) for file in (*others, *indexes)}
 
 
-def _reason(file: FolderFile, entry: str | None) -> str:
+def _reason(file: FolderFile, entry: str | None) -> Sentence:
     if "/" in file.path:
-        return "in a folder below, which from_pretrained does not enter by itself"
+        return phrase("unread.below")
     if file.format == "gguf":
-        return f"GGUF is read only where gguf_file={file.path!r} asks for it"
+        return phrase("unread.gguf", file=file.path)
     if file.path in _ADAPTERS:
-        return "an adapter: read on top of the base model that it names"
+        return phrase("unread.adapter")
     variant = _VARIANT.fullmatch(file.path)
     if variant is not None:
-        return f"read only where variant={variant[1]!r} asks for it"
+        return phrase("unread.variant", variant=variant[1])
     if entry is None:
-        return "no index names it"
+        return phrase("unread.no_index")
     if entry.endswith(".index.json") and file.kind == "weights" and file.format == _format(entry):
-        return f"{entry} does not name it"
-    return f"{entry} is there and comes first"
+        return phrase("unread.not_named", entry=entry)
+    return phrase("unread.second", entry=entry)
 
 
 def _format(entry: str) -> str:
@@ -244,7 +246,11 @@ def _under_a_name(root: Path, files: list[FolderFile], chosen: list[str]) -> Ite
     """What stands where a weights file should and is none, such as a folder."""
     present = {file.path for file in files}
     for path in chosen:
-        if path not in present and not problems.is_outside(path) and os.path.lexists(root / path):
+        if (
+            path not in present
+            and not disagreements.is_outside(path)
+            and os.path.lexists(root / path)
+        ):
             yield FolderFile(path, "weights", _format(path), 0)
 
 
@@ -258,7 +264,7 @@ def _disagreements(
     formats = {file.path: file.format for file in files}
     for path in chosen:
         if path in headers and formats.get(path) == "safetensors":
-            yield from problems.of_header(path, headers[path])
+            yield from disagreements.of_header(path, headers[path])
     if index is not None and entry is not None:
         present = [
             file.path
@@ -266,7 +272,7 @@ def _disagreements(
             if file.format == _format(entry)
             and (file.path in chosen or ("/" not in file.path and file.path not in _ADAPTERS))
         ]
-        yield from problems.of_index(index, headers, present)
+        yield from disagreements.of_index(index, headers, present)
 
 
 def _beside(
@@ -286,7 +292,7 @@ def _beside(
     if not any(file.kind in {"config", "adapter_config"} for file in files):
         yield problems.problem(
             "no_config",
-            "the folder has no config.json, so no model can be built from it; download it",
+            phrase("folders.no_config"),
             expected="config.json",
             found=0,
         )

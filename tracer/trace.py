@@ -18,17 +18,19 @@ import pandas as pd
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from tracer.audit import audit
+from tracer.audit import audit, findings
+from tracer.auditing.source import Finding
 from tracer.conditions import Where, condition
 from tracer.errors import IncompleteTraceWarning, unknown_name
+from tracer.explain.sentences import then
 from tracer.export.csv import write_csv
 from tracer.export.csv_read import read_tables
 from tracer.export.parquet import write_parquet
 from tracer.folder import IfExists
 from tracer.frames import frame_of_batches, to_frame
-from tracer.manifest import shortcomings
 from tracer.schema import EVENT_COLUMNS, EVENT_TABLES, TABLES
 from tracer.scrubbing import scrubbed
+from tracer.shortcomings import shortcomings
 from tracer.storage import Store, arrow_schema, open_store
 from tracer.summary import summary_text
 
@@ -58,7 +60,7 @@ def open_trace(path: Path | str) -> Trace:
     trace = Trace(open_store(path))
     lacks = shortcomings(trace.manifest)
     if lacks:
-        text = "; ".join(lacks)
+        text = then(*lacks).said("en")
         warnings.warn(f"{path} is not complete: {text}", IncompleteTraceWarning, stacklevel=2)
     return trace
 
@@ -204,8 +206,16 @@ class Trace:
         return True
 
     def audit(self) -> pd.DataFrame:
-        """Whether the trace is complete and true: check, verdict, expected, found, evidence."""
+        """Whether the trace is complete and true: check, verdict, expected, found, evidence.
+
+        Checks and verdicts are the same words in any language, for code that asks for them; what
+        was expected and found is told in the language that `language` chose.
+        """
         return audit(Trace(self.store.remains())._judged, self.manifest)
+
+    def audit_findings(self) -> list[Finding]:
+        """The rows of the audit, whose sentences can be said in any language."""
+        return findings(Trace(self.store.remains())._judged, self.manifest)
 
     def _judged(self, table: str) -> pd.DataFrame:
         """What the audit looks at: of millions of modules those that lie directly below a call."""

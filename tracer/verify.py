@@ -17,8 +17,9 @@ from typing import TYPE_CHECKING, Any
 import pandas as pd
 
 from tracer.audit import COLUMNS
-from tracer.auditing.source import Finding, counted
+from tracer.auditing.source import Finding, counted, told
 from tracer.errors import MissingPackageError
+from tracer.explain.sentences import then
 
 if TYPE_CHECKING:
     from tracer.instrument.verifying.verdicts import Verdict
@@ -106,44 +107,28 @@ def _findings(verdicts: list[Verdict], unused: list[str]) -> Iterator[Finding]:
     lost = [each for each in verdicts if each.because == ON_META]
     random = [each for each in verdicts if each.because == IN_NO_FILE]
     parameters = [each for each in verdicts if each.kind == "parameter"]
-    yield Finding(
-        "2 none left on meta",
-        "every parameter and buffer has values, here or where it was offloaded to",
-        counted(len(verdicts), "parameters and buffers", len(lost), "on meta"),
-        _named(lost),
-        len(verdicts),
-    )
-    found = counted(len(parameters), "parameters", len(random), "in no file")
+    found = counted("live", len(verdicts), len(lost))
+    yield Finding("2 none left on meta", found, _named(lost), len(verdicts), "live_on_meta")
+    found = counted("in_files", len(parameters), len(random))
     if unused:
-        found += f"; {len(unused)} tensors of the files are for no parameter"
-    yield Finding(
-        "2 every parameter is in a file",
-        "each parameter has a source in the files, or is tied to one that has",
-        found,
-        _named(random),
-        len(parameters),
-    )
+        found = then(found, told("unused", number=len(unused)))
+    yield Finding("2 every parameter is in a file", found, _named(random), len(parameters))
     tied = [each for each in parameters if each.against == "memory"]
-    yield _judged(
-        "4 parameters = sources",
-        "each parameter holds what the files say",
-        [each for each in parameters if each.against != "memory"],
-    )
-    yield _judged(
-        "4 buffers = sources",
-        "each buffer holds what the files say or, where they are silent, what its class makes",
-        [each for each in verdicts if each.kind == "buffer"],
-    )
-    yield _judged("4 ties", "names that the class ties share one memory", tied)
+    alone = [each for each in parameters if each.against != "memory"]
+    yield _judged("4 parameters = sources", alone)
+    yield _judged("4 buffers = sources", [each for each in verdicts if each.kind == "buffer"])
+    yield _judged("4 ties", tied)
 
 
-def _judged(check: str, expected: str, verdicts: list[Verdict]) -> Finding:
+def _judged(check: str, verdicts: list[Verdict]) -> Finding:
     bad = [each for each in verdicts if each.verdict == "different"]
     left = Counter(each.because for each in verdicts if each.verdict == "not compared")
     judged = len(verdicts) - left.total()
-    found = counted(judged, "compared", len(bad), "different")
-    found += "".join(f"; {times} not compared: {why}" for why, times in left.items())
-    return Finding(check, expected, found, _named(bad), judged)
+    found = then(
+        counted("compared", judged, len(bad)),
+        *(told("not_compared", number=times, why=why) for why, times in left.items()),
+    )
+    return Finding(check, found, _named(bad), judged)
 
 
 def _named(verdicts: list[Verdict]) -> list[str]:

@@ -139,6 +139,7 @@ def test_there_are_terms_enough(code):
 @each_kind
 def test_no_text_is_empty_or_has_space_around_it(code, kind):
     joints = {"between_sentences", "summary.row_counts", "tables.comma", "tables.semicolon"}
+    joints |= {"joints.names", "joints.clauses", "joints.parts"}
     spaced = joints if kind == "phrases" else set()
     for path, text in sentences(read(code, kind)):
         if path not in spaced:

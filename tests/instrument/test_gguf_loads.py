@@ -98,7 +98,7 @@ def test_a_live_model_is_compared_with_its_gguf_file(loaded):
     path, model, _ = loaded
     found = tracer.audit_model(model, path).set_index("check")
     assert set(found["verdict"]) <= {"holds", "not applicable"}
-    assert "1 tensors of the files are for no parameter" in " ".join(found["found"])
+    assert "1 tensor of the files is for no parameter" in " ".join(found["found"])
     weight = model.model.layers[1].mlp.up_proj.weight
     other = model.model.layers[0].self_attn.q_proj.weight
     kept = weight[0, 0].item(), other.detach().clone()

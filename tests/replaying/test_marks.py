@@ -1,5 +1,6 @@
 """Marks: moments of a run, its faults, broken checks and the doctor's findings, at their stops."""
 
+import re
 from importlib.util import find_spec
 from pathlib import Path
 
@@ -77,6 +78,11 @@ def test_a_broken_check_is_marked_at_its_evidence():
     assert broken == {key for key, _ in found(replay, "audit")}
     titles = {replay.detail(stop)["title"] for _, stop in found(replay, "audit")}
     assert name in titles
+    for mark in replay.marks:
+        if mark["group"] == "audit":
+            assert re.search("[\u4e00-\u9fff]", mark["title"]["zh"])
+            assert re.fullmatch(".*[\u4e00-\u9fff].* ≠ .*[\u4e00-\u9fff].*", mark["text"]["zh"])
+            assert not re.search("[\u4e00-\u9fff]", mark["title"]["en"] + mark["text"]["en"])
 
 
 def test_marks_stand_in_the_order_of_the_walk_and_speak_both_languages():

@@ -278,3 +278,26 @@ def test_memory_and_tokens_fed_stand_beside_it():
 def test_turns_without_a_cache_have_no_memory_line(trace):
     frame = turns(trace).assign(cache_bytes=pd.array([None], dtype="Int64"))
     charts.turn_comparison(frame).png()
+
+
+def test_numbers_of_turns_do_not_stand_on_each_other():
+    frame = pd.concat([conversation(6, name) for name in ("history", "cache", "window", "summary")])
+    chart = charts.turn_comparison(frame)
+    chart.png()
+    boxes = [text.get_window_extent() for text in chart.axes[0].texts if text.get_text()]
+    assert len(boxes) >= 6
+    for number, box in enumerate(boxes):
+        assert not any(box.overlaps(other) for other in boxes[number + 1 :])
+
+
+def test_prefill_alone_has_no_steps_to_draw(trace):
+    chart = charts.step_times(trace["steps"].query("kind == 'prefill'"))
+    (axes,) = chart.axes
+    assert axes.patches
+    assert "and no decode step" in chart.alt_text
+    assert "0 decode" not in chart.alt_text
+
+
+def test_a_cache_of_one_step_says_that_there_are_no_more():
+    chart = charts.cache_growth(cells([[100], [200]]))
+    assert "300 B after prefill, and no step more." in chart.alt_text

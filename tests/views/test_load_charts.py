@@ -228,3 +228,26 @@ def test_the_synthetic_model_lies_on_one_device():
 def test_sizes_that_are_not_known_count_as_nothing():
     frame = placed("cpu", "cpu").assign(size_bytes=pd.array([None, 10], "Int64"))
     assert "10 B on 1 place" in charts.placement_by_device(frame).alt_text
+
+
+@pytest.mark.parametrize("kept", [1.0, 0.05])
+def test_names_of_stages_stand_above_every_line_and_inside_the_time(kept):
+    spans = pd.DataFrame(
+        {
+            "stage": ["import", "tensor_load", "verify"],
+            "start_ns": [0, 400_000_000, 800_000_000],
+            "duration_ns": 390_000_000,
+        }
+    )
+    late = samples(30).assign(start_ns=lambda frame: 350_000_000 + frame["start_ns"])
+    late["anonymous_bytes"] = (late["anonymous_bytes"] * kept + 500_000_000).astype("Int64")
+    chart = charts.memory_over_time(late, spans)
+    chart.png()
+    (axes,) = chart.axes
+    highest = max(line.get_window_extent().y1 for line in axes.lines)
+    named = [text for text in axes.texts if text.get_text()]
+    assert [text.get_text() for text in named] == ["import", "tensor_load", "verify"]
+    for text in named:
+        box = text.get_window_extent()
+        assert box.y0 > highest
+        assert axes.bbox.x0 <= box.x0

@@ -11,6 +11,7 @@ from synthetic import coherent_rows, make_trace
 from tracer.errors import UnknownNameError
 from tracer.explain import language
 from tracer.trace import open_trace
+from tracer.views.labels import display_width
 from tracer.views.tables import excerpt, styled, text_table
 
 HOSTILE = [
@@ -310,3 +311,17 @@ def test_any_table_of_a_trace_can_be_shown(table):
 
 def test_shares_are_shown_in_percent():
     assert "78.4 %" in text_table(pd.DataFrame({"share": [0.7844]}))
+
+
+def test_a_terminals_cell_is_cut_by_the_room_that_it_takes(chinese):
+    frame = pd.DataFrame({"check": ["3 bytes of a file"], "found": ["个张量" * 60]})
+    *_, row, _ = repr(styled(frame)).splitlines()
+    assert row.endswith("张…")
+    assert display_width(row) <= 100
+    assert "3 文件的字节数" in row
+
+
+def test_keys_that_code_asks_for_are_words_to_people(chinese):
+    frame = pd.DataFrame({"verdict": ["holds", "broken", "strange"], "check": ["4 ties"] * 3})
+    assert read(frame).cells == ["成立", "4 绑定", "不成立", "4 绑定", "strange", "4 绑定"]
+    assert frame["verdict"].tolist() == ["holds", "broken", "strange"]

@@ -265,6 +265,17 @@ def test_what_if_moves_the_distribution_without_the_model(explorer, monkeypatch)
     explorer.press_as_run()
 
 
+def test_a_slider_reaches_as_far_as_the_run_went(other):
+    ask(other, "Hello", temperature="9", top_k="400", max_new_tokens="2")
+    shares = [bar["shares"] for bar in shown(other, "what_if_bars", "rows")]
+    assert (shown(other, "what_if_temperature"), shown(other, "what_if_top_k")) == (9.0, 400)
+    assert all(share[1] == share[2] for share in shares)
+    ask(other, "Hello", temperature="0.01", top_k="5", max_new_tokens="2")
+    assert (shown(other, "what_if_temperature"), shown(other, "what_if_top_k")) == (0.01, 5)
+    assert shown(other, "what_if_temperature", "max") == 3.0
+    assert shown(other, "what_if_top_k", "max") == 100
+
+
 def test_an_older_answer_says_that_what_if_needs_another_run(other, monkeypatch):
     monkeypatch.setattr(keeping, "KEPT_LOGITS_BYTES", 1)
     for _ in range(2):
@@ -322,7 +333,7 @@ def test_a_branch_gives_the_tokens_of_a_fresh_run(explorer, branched):
     run, token = branched
     first = explorer.state.runs[0].answer
     ids = torch.tensor([[*first.prompt_ids, *first.ids[:2], token]])
-    features = explorer.lab._features(first, ids)
+    features = explorer.lab._branching._features(first, ids)
     with torch.random.fork_rng():
         torch.manual_seed(2)
         output = explorer.lab.model.generate(
@@ -586,3 +597,26 @@ def test_an_error_of_opening_stays_while_one_types(tmp_path):
     assert explorer.settle(120)
     explorer.type_text("question", "Hello")
     assert "no config.json" in shown(explorer, "error")
+
+
+def test_what_a_page_tells_of_things_that_are_gone_is_let_be(explorer):
+    state = explorer.state
+    before = (state.shown, state.pair, list(state.turns), list(state.pictures), state.picked)
+    explorer.edit_turn(9, "x")
+    explorer.delete_turn(9)
+    explorer.remove_picture(9)
+    explorer.pick_run(99)
+    explorer.pick_run(-1)
+    explorer.compare(0, 99)
+    explorer.pick_token("answer", 10**6)
+    explorer.pick_token("prompt", -1)
+    assert (state.shown, state.pair, state.turns, state.pictures, state.picked) == before
+    assert state.error == ""
+
+
+def test_a_model_that_reads_text_only_takes_no_picture(other):
+    other.state.takes_pictures = False
+    other.pick_scene("two shapes")
+    other.add_file("a.png", file(Image.new("RGB", (28, 28), "red")))
+    assert other.state.pictures == []
+    assert "reads text only" in shown(other, "error")

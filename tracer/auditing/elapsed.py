@@ -12,7 +12,8 @@ from typing import Any, Final
 import numpy as np
 import pandas as pd
 
-from tracer.auditing.source import EVIDENCE_LIMIT, Finding, Source, is_one_of
+from tracer.auditing.source import EVIDENCE_LIMIT, Finding, Source, is_one_of, told
+from tracer.explain.sentences import Sentence, then
 from tracer.schema import EVENT_TABLES
 
 # Time that no child explains: a share of the call, or a fixed part and one for each step.
@@ -46,30 +47,26 @@ def check_time(source: Source) -> Iterator[Finding]:
     if not all(share.is_explained for share in shares) and "modules" not in source.dropped:
         shares = _shares(source, calls, [*tables, "modules"])
     judged = [share for share in shares if _can_judge(source, share)]
-    found = f"{len(judged)} calls"
+    leaves = [share.seq for share in shares if share not in judged]
+    bad = [share.seq for share in judged if not share.is_explained]
+    yield Finding("5 explained time", then(*_said(judged, leaves)), bad, len(judged))
+
+
+def _said(judged: list[_Share], leaves: list[int]) -> Iterator[Sentence]:
+    """How much was judged, where most is unexplained, and what could not be judged."""
+    yield told("calls", number=len(judged))
     if judged:
         worst = max(judged, key=lambda share: share.rest_ns / max(1, share.total_ns))
-        derived = sum(share.derived_ns for share in judged) / 1e6
-        found += (
-            f"; most unexplained in call {worst.seq} ({worst.kind}): {worst.rest_ns / 1e6:.3f} of "
-            f"{worst.total_ns / 1e6:.3f} ms; derived, not measured: {derived:.3f} ms"
-        )
+        times = {"rest": worst.rest_ns, "total": worst.total_ns}
+        times["derived"] = sum(share.derived_ns for share in judged)
+        shown = {name: f"{time / 1e6:.3f}" for name, time in times.items()}
+        yield told("worst", call=worst.seq, kind=worst.kind, **shown)
     spared = [share for share in judged if share.is_explained and share.is_over]
     if spared:
         most = max(share.rest_ns for share in spared) / 1e6
-        found += (
-            f"; in {len(spared)} of them up to {most:.3f} ms "
-            "are put down to waiting for a processor"
-        )
-    leaves = [share.seq for share in shares if share not in judged]
+        yield told("waited", number=len(spared), most=f"{most:.3f}")
     if leaves:
-        found += f"; not judged, without named children: {leaves[:EVIDENCE_LIMIT]}"
-    expected = (
-        "a call's unexplained rest is at most 3 % or 1 ms + 0.3 ms a step, and what its thread "
-        "waited for a processor meanwhile"
-    )
-    bad = [share.seq for share in judged if not share.is_explained]
-    yield Finding("5 explained time", expected, found, bad, len(judged))
+        yield told("leaves", calls=leaves[:EVIDENCE_LIMIT])
 
 
 def _can_judge(source: Source, share: _Share) -> bool:

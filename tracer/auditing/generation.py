@@ -12,7 +12,8 @@ from typing import Final
 
 import pandas as pd
 
-from tracer.auditing.source import Finding, Source, counted, is_one_of, is_true, tuples
+from tracer.auditing.source import Finding, Source, counted, is_one_of, is_true, told, tuples
+from tracer.explain.sentences import Counted
 
 _PLAIN_MODES: Final = "greedy|sampl"  # what a mode begins with
 _BEAMS: Final = "beam search"
@@ -68,17 +69,17 @@ def check_tokens(source: Source) -> Iterator[Finding]:
     stands = _ids(written.sort_values("index"))
     places = chosen.keys() | stands.keys()
     short = {place for place in places if len(chosen[place]) != len(stands[place])}
-    found = f"{sum(map(len, chosen.values()))} choices, {sum(map(len, stands.values()))} tokens"
-    expected = "a row has as many generated tokens as accepted choices"
+    made, there = (sum(map(len, ids.values())) for ids in (chosen, stands))
+    found = told("choices", choices=Counted("choice", made), tokens=Counted("token", there))
     bad = sorted({call for call, _ in short} | strays)
-    yield Finding("6 tokens = choices", expected, found, bad, len(places))
+    yield Finding("6 tokens = choices", found, bad, len(places))
 
     equal = set() if source.is_redacted else places - short
     bad = sorted({place[0] for place in equal if chosen[place] != stands[place]})
-    found = counted(len(equal), "rows", len(bad), "calls with other ids")
+    found = counted("rows", len(equal), len(bad))
     if source.is_redacted:
-        found = "the ids were redacted"
-    yield Finding("6 ids = choices", "they are the same ids in order", found, bad, len(equal))
+        found = told("ids_redacted")
+    yield Finding("6 ids = choices", found, bad, len(equal))
 
 
 def _ways(accepted: pd.DataFrame) -> tuple[dict[int, list[int]], bool]:
@@ -126,18 +127,16 @@ def check_cache(source: Source) -> Iterator[Finding]:
     grown = fed["cache_tokens_after"] - fed["cache_tokens_before"]
     bad = set(fed.loc[grown != fed["input_tokens"] - _cut(source, fed), "seq"])
     bad |= _jumps(source, steps)
-    found = counted(len(fed), "steps with a cache", len(bad), "where it grew otherwise")
-    expected = "the cache grows by the tokens fed that stand, from where the step before left it"
-    yield Finding("6 cache growth", expected, found, sorted(bad), len(fed))
+    found = counted("cached_steps", len(fed), len(bad))
+    yield Finding("6 cache growth", found, sorted(bad), len(fed))
 
     placed = kept.dropna(subset=["last_position", "position_offset"])
     index = placed["last_position"] - placed["position_offset"]
     left = placed["cache_tokens_after"] + _cut(source, placed)
     off = set(placed.loc[index + 1 != left, "seq"])
     off |= _wandering(source, placed)
-    found = counted(len(placed), "steps with positions", len(off), "elsewhere")
-    expected = "last position - offset + 1 = tokens then cached, with one offset throughout a call"
-    yield Finding("6 positions", expected, found, sorted(off), len(placed))
+    found = counted("placed_steps", len(placed), len(off))
+    yield Finding("6 positions", found, sorted(off), len(placed))
 
 
 def _cut(source: Source, steps: pd.DataFrame) -> pd.Series:
@@ -199,6 +198,5 @@ def check_last_token(source: Source) -> Iterator[Finding]:
         prompt -= mine.loc[is_prompt, "drafted_tokens"].fillna(0).sum()
         if mine["cache_tokens_after"].iloc[-1] != prompt + chosen[call] - 1:
             bad.append(call)
-    found = counted(judged, "calls with one sequence a row", len(bad), "cached otherwise")
-    expected = "of n generated tokens the last is never cached: prompt + n - 1 at the end"
-    yield Finding("6 last token not cached", expected, found, bad, judged)
+    found = counted("one_sequence", judged, len(bad))
+    yield Finding("6 last token not cached", found, bad, judged)

@@ -11,7 +11,8 @@ from typing import Final
 import numpy as np
 import pandas as pd
 
-from tracer.auditing.source import Finding, Source, counted, is_one_of, is_true, tuples
+from tracer.auditing.source import Finding, Source, counted, is_one_of, is_true, told, tuples
+from tracer.explain.sentences import then
 
 _IMAGE: Final = ("event", "kind", "index")
 
@@ -26,12 +27,11 @@ def check_images(source: Source) -> Iterator[Finding]:
     differs = is_true(called["expected_tokens"] != called["found_tokens"])
     differs |= is_true(called["found_tokens"] != called["replaced_embeddings"])
     bad = called[differs]
-    found = counted(len(called), "images", len(bad), "with other counts")
+    found = counted("images", len(called), len(bad))
     if not fed.all():
-        found += f"; {int((~fed).sum())} never reached a model"
+        found = then(found, told("not_fed", number=int((~fed).sum())))
     names = [f"{event}: {kind} {index}" for event, kind, index in tuples(bad, *_IMAGE)]
-    expected = "an image's placeholders = its features = replaced embeddings"
-    yield Finding("7 placeholders = features", expected, found, names, len(called))
+    yield Finding("7 placeholders = features", found, names, len(called))
 
     tokens = source["tokens"]
     places = tokens[
@@ -39,11 +39,10 @@ def check_images(source: Source) -> Iterator[Finding]:
     ]
     empty, lost = _without_any_image(source, places), _without_their_row(source, places)
     calls = sorted({*empty["call"], *lost["call"]})
-    found = counted(len(places), "placeholders", len(empty), "without any image in the call")
+    found = counted("placeholders", len(places), len(empty))
     if len(lost):
-        found += f"; {len(lost)} of an image that has no row"
-    expected = "a placeholder stands for an image"
-    yield Finding("7 images behind placeholders", expected, found, calls, len(places))
+        found = then(found, told("no_row", number=len(lost)))
+    yield Finding("7 images behind placeholders", found, calls, len(places))
 
 
 def _without_any_image(source: Source, places: pd.DataFrame) -> pd.DataFrame:
@@ -74,8 +73,7 @@ def check_targets(source: Source) -> Iterator[Finding]:
     """8: every function that should have run was met; presence of a name proves nothing."""
     targets = [each for each in source.manifest.get("targets", []) if each["expected"]]
     bad = [each["target"] for each in targets if not each["seen"]]
-    found = counted(len(targets), "targets expected", len(bad), "never seen")
+    found = counted("targets", len(targets), len(bad))
     if "targets" not in source.manifest:
-        found = "the manifest lists no targets"
-    expected = "every target whose condition held was seen"
-    yield Finding("8 targets seen", expected, found, bad, len(targets))
+        found = told("no_targets")
+    yield Finding("8 targets seen", found, bad, len(targets))

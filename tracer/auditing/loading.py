@@ -13,7 +13,8 @@ from typing import Final
 
 import pandas as pd
 
-from tracer.auditing.source import Finding, Source, counted, is_one_of, is_true, tuples
+from tracer.auditing.source import Finding, Source, counted, is_one_of, is_true, told, tuples
+from tracer.explain.sentences import then
 
 _FATES: Final = {"loaded", "converted", "unexpected", "skipped", "discarded"}
 _READ: Final = {"loaded", "converted", "discarded"}
@@ -32,10 +33,9 @@ def check_fates(source: Source) -> Iterator[Finding]:
     key = ["rank", "model", "file", "key"]
     tensors = source.finished("checkpoint_tensors")
     bad = tensors[~tensors["fate"].isin(_FATES) | tensors.duplicated(key, keep=False)]
-    found = counted(len(tensors), "tensors", len(bad), "without exactly one fate")
+    found = counted("tensors", len(tensors), len(bad))
     names = [f"{file}: {name}" for file, name in dict.fromkeys(tuples(bad, "file", "key"))]
-    expected = "every tensor of every header has exactly one fate"
-    yield Finding("1 one fate a tensor", expected, found, names, len(tensors))
+    yield Finding("1 one fate a tensor", found, names, len(tensors))
 
     reads = source.finished("tensor_loads")
     reads = reads[is_one_of(reads["status"], "ok")]
@@ -50,13 +50,12 @@ def check_fates(source: Source) -> Iterator[Finding]:
     if are_all_seen:
         strange |= {row for row, fate in fates.items() if fate in _READ and row not in read}
     strange -= {*tuples(bad, *key)}  # which reads would fit can't be told
-    found = counted(len(read), "tensors read", len(strange), "of another fate than their reads")
+    found = counted("reads", len(read), len(strange))
     if not are_all_seen:
-        found += "; reads of sharded tensors were not seen"
+        found = then(found, told("sharded"))
     names = sorted(f"{file}: {name}" for _, _, file, name in strange)
-    expected = "a tensor was read and kept if and only if its fate says so"
     judged = len(fates) if are_all_seen else len(read)
-    yield Finding("1 reads = fates", expected, found, names, judged)
+    yield Finding("1 reads = fates", found, names, judged)
 
 
 def check_placements(source: Source) -> Iterator[Finding]:
@@ -72,18 +71,17 @@ def check_placements(source: Source) -> Iterator[Finding]:
     ]
     twice = {name for name, times in Counter(names).items() if times > 1}
     bad = sorted(built.symmetric_difference(names) | twice)
-    expected = "every parameter and buffer of a model as built has one placement, and no other has"
-    found = counted(len(built), "built", len(bad), "without exactly one placement")
+    found = counted("built", len(built), len(bad))
     params = [f"{name[1]}: {name[2]}" for name in bad]
-    yield Finding("2 one placement a parameter", expected, found, params, len(built))
-    for check, column, value in (
-        ("2 none left on meta", "residence", "meta"),
-        ("2 none unwritten", "origin", "unwritten"),
+    yield Finding("2 one placement a parameter", found, params, len(built))
+    for check, column, value, words in (
+        ("2 none left on meta", "residence", "meta", "on_meta"),
+        ("2 none unwritten", "origin", "unwritten", "unwritten"),
     ):
         bad = tuples(placed[is_one_of(placed[column], value)], "model", "param")
-        found = counted(len(placed), "placed", len(bad), value)
+        found = counted(words, len(placed), len(bad))
         params = [f"{model}: {param}" for model, param in bad]
-        yield Finding(check, f"no {column} is {value}", found, params, len(placed))
+        yield Finding(check, found, params, len(placed))
 
 
 def _as_built(param: str) -> str:
@@ -110,9 +108,8 @@ def check_files(source: Source) -> Iterator[Finding]:
             is_whole = sum(own) + header + _SIZE_OF_LENGTH == size
         if not is_whole or (pd.notna(named) and counts.get(place, 0) != named):
             bad.append(place[2])
-    expected = "tensor bytes + header + 8 = file size (GGUF: each tensor padded, no 8)"
-    found = counted(len(files), "files with a header", len(bad), "do not add up")
-    yield Finding("3 bytes of a file", expected, found, bad, len(files))
+    found = counted("files", len(files), len(bad))
+    yield Finding("3 bytes of a file", found, bad, len(files))
 
     indexed = tensors[tensors["in_index"].notna()]
     strays = indexed[~is_true(indexed["in_index"])]
@@ -123,9 +120,8 @@ def check_files(source: Source) -> Iterator[Finding]:
     names += [
         f"index only: {key}" for model, keys in only.items() if model in models for key in keys
     ]
-    expected = "index and headers name the same tensors"
-    found = counted(len(indexed), "tensors beside an index", len(names), "in one of the two only")
-    yield Finding("3 index = headers", expected, found, names, len(indexed))
+    found = counted("indexed", len(indexed), len(names))
+    yield Finding("3 index = headers", found, names, len(indexed))
 
 
 def _fills_gguf(sizes: list[int], header: int, size: int, metadata: str | None) -> bool:
@@ -144,18 +140,16 @@ def check_values(source: Source) -> Iterator[Finding]:
     # Where some of a model's values were compared, a missing verdict is one that got lost.
     same_model = placed["model"].isin(judged["model"]) & placed["verified"].isna()
     bad = placed[is_one_of(placed["verified"], "different") | same_model]
-    found = counted(len(judged), "compared with their source", len(bad), "different or unsaid")
+    found = counted("sources", len(judged), len(bad))
     left = placed.loc[is_one_of(placed["verified"], "not compared"), "verified_because"]
     if judged.empty:
-        found = "nothing was compared; verify_weights=True does"
+        found = told("nothing_compared")
     else:
-        found += "".join(
-            f"; {times} not compared: {why}" for why, times in Counter(left.dropna()).items()
-        )
+        whys = Counter(left.dropna()).items()
+        found = then(found, *(told("not_compared", number=times, why=why) for why, times in whys))
     columns = ("model", "param", "verified_because")
     names = [
         f"{model}: {param}: {why}" if why else f"{model}: {param}"
         for model, param, why in tuples(bad, *columns)
     ]
-    expected = "with verify_weights, every live value equals its source"
-    yield Finding("4 values = sources", expected, found, names, len(judged))
+    yield Finding("4 values = sources", found, names, len(judged))

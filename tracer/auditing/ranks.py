@@ -10,8 +10,9 @@ from typing import Any
 
 import pandas as pd
 
-from tracer.auditing.source import EVIDENCE_LIMIT, Finding, Read, Source
-from tracer.manifest import rank_names
+from tracer.auditing.source import EVIDENCE_LIMIT, Finding, Read, Source, told
+from tracer.explain.sentences import Sentence, then
+from tracer.shortcomings import rank_names
 
 Judge = Callable[[Source], list[Finding]]
 
@@ -26,9 +27,9 @@ def judge_ranks(read: Read, manifest: dict[str, Any], judge: Judge) -> list[Find
         return frames[table]
 
     by_check: dict[str, dict[int, Finding]] = {}
-    for told in manifest["ranks"]:
-        number = told["rank"]
-        source = Source(_read_of(of_run, number), _told_of(manifest, told))
+    for own in manifest["ranks"]:
+        number = own["rank"]
+        source = Source(_read_of(of_run, number), _manifest_of(manifest, own))
         for finding in judge(source):
             by_check.setdefault(finding.check, {})[number] = finding
     return [*_whole(manifest), *(_joined(found) for found in by_check.values())]
@@ -42,21 +43,20 @@ def _read_of(read: Read, number: int) -> Read:
     return of_rank
 
 
-def _told_of(manifest: dict[str, Any], told: dict[str, Any]) -> dict[str, Any]:
+def _manifest_of(manifest: dict[str, Any], own: dict[str, Any]) -> dict[str, Any]:
     """A rank's own manifest, with what happened to the merged trace since."""
     lost = [
-        loss for loss in manifest.get("lost", []) if loss.get("rank", told["rank"]) == told["rank"]
+        loss for loss in manifest.get("lost", []) if loss.get("rank", own["rank"]) == own["rank"]
     ]
-    return {**told, "lost": lost, "scrubbed": manifest.get("scrubbed", [])}
+    return {**own, "lost": lost, "scrubbed": manifest.get("scrubbed", [])}
 
 
 def _whole(manifest: dict[str, Any]) -> Iterator[Finding]:
     missing, disagreements = manifest.get("missing_ranks", []), manifest.get("disagreements", [])
-    found = f"{len(manifest['ranks'])} of {manifest.get('world_size', '?')} ranks"
-    found = "; ".join([found, *disagreements[:EVIDENCE_LIMIT]])
-    expected = "every rank of the run has its recording, and all are of one run"
+    there = told("ranks", number=len(manifest["ranks"]), whole=manifest.get("world_size", "?"))
+    found = then(there, *disagreements[:EVIDENCE_LIMIT])
     bad = [*(f"rank {number} is missing" for number in missing), *disagreements]
-    yield Finding("0 ranks whole", expected, found, bad, len(manifest["ranks"]))
+    yield Finding("0 ranks whole", found, bad, len(manifest["ranks"]))
 
 
 def _joined(by_rank: dict[int, Finding]) -> Finding:
@@ -67,9 +67,11 @@ def _joined(by_rank: dict[int, Finding]) -> Finding:
         for number, finding in by_rank.items()
         for each in finding.evidence
     ]
-    by_text: dict[str, list[int]] = {}
+    alike: dict[str, tuple[Sentence, list[int]]] = {}
     for number, finding in by_rank.items():
-        by_text.setdefault(finding.found, []).append(number)
-    found = "; ".join(f"{rank_names(numbers)}: {text}" for text, numbers in by_text.items())
+        alike.setdefault(str(finding.found), (finding.found, []))[1].append(number)
+    found = then(
+        *(told("of_ranks", ranks=rank_names(those), found=one) for one, those in alike.values())
+    )
     judged = sum(finding.judged for finding in by_rank.values())
-    return Finding(first.check, first.expected, found, evidence, judged)
+    return Finding(first.check, found, evidence, judged, first.expects)

@@ -13,7 +13,9 @@ from typing import Any, Final
 
 import pandas as pd
 
-from tracer.manifest import loss_text
+from tracer.explain.languages import words
+from tracer.explain.sentences import Sentence, clauses, phrase
+from tracer.shortcomings import loss
 
 Read = Callable[[str], pd.DataFrame]
 
@@ -25,21 +27,32 @@ class Finding:
     """One row of the answer.
 
     Attributes:
+        found: What was found, to be said in any language.
         evidence: seqs of events or names of things that break the check.
         judged: How many things could be judged; 0 with no evidence is `not applicable`.
+        expects: Key of what is expected; by default the check's name.
     """
 
     check: str
-    expected: str
-    found: str
+    found: Sentence
     evidence: list[Any]
     judged: int
+    expects: str = ""
+
+    @property
+    def expected(self) -> Sentence:
+        """What is so where the check holds."""
+        return phrase(f"audit_expected.{self.expects or self.check}")
+
+    @property
+    def verdict(self) -> str:
+        """Whether the check `holds`, is `broken` or is `not applicable`."""
+        return "broken" if self.evidence else "holds" if self.judged else "not applicable"
 
     def row(self) -> list[str]:
         """The cells of the answer, in the order of `audit.COLUMNS`."""
-        verdict = "broken" if self.evidence else "holds" if self.judged else "not applicable"
         evidence = json.dumps(self.evidence[:EVIDENCE_LIMIT], ensure_ascii=False, default=int)
-        return [self.check, verdict, self.expected, self.found, evidence]
+        return [self.check, self.verdict, str(self.expected), str(self.found), evidence]
 
 
 class Source:
@@ -51,7 +64,7 @@ class Source:
         self.manifest = manifest
         self.asked: set[str] = set()  # what the check at work has looked at
         self.dropped = frozenset(manifest.get("dropped", []))
-        self.lost = {entry["table"]: loss_text(entry) for entry in manifest.get("lost", [])}
+        self.lost = {entry["table"]: loss(entry) for entry in manifest.get("lost", [])}
         options = manifest.get("options", {})
         self.is_redacted = bool(options.get("redact_text")) or "text" in manifest.get(
             "scrubbed", []
@@ -87,6 +100,20 @@ def tuples(rows: pd.DataFrame, *columns: str) -> list[tuple[Any, ...]]:
     return list(zip(*plain, strict=True))
 
 
-def counted(number: int, what: str, bad: int, trouble: str) -> str:
-    """Say how many there were and, if any, how many were in trouble."""
-    return f"{number} {what}, {bad} {trouble}" if bad else f"{number} {what}"
+def counted(what: str, number: int, bad: int) -> Sentence:
+    """Say how many there were and, if any, how many were in trouble.
+
+    Args:
+        what: Key of the words in `audit_found`; behind `_bad` stands what the trouble is.
+        number: How many there were.
+        bad: How many of them were in trouble.
+    """
+    whole = told(what, number=number)
+    return clauses(whole, told(f"{what}_bad", bad=bad)) if bad else whole
+
+
+def told(what: str, **values: Any) -> Sentence:
+    """A sentence about what a check found, by its key in `audit_found`; of one thing its own."""
+    if values.get("number") == 1 and f"{what}_one" in words("audit", "en")["audit_found"]:
+        what = f"{what}_one"
+    return phrase(f"audit_found.{what}", **values)

@@ -36,7 +36,7 @@ def write_safetensors(gguf: Path, target: Path, card: str, *, progress: bool = F
         MissingPackageError: a package that reads GGUF is not installed.
         StorageError: the folder can't be written.
     """
-    require("torch", "transformers", "accelerate", "gguf", extra="live", purpose="reading GGUF")
+    require("torch", "transformers", "accelerate", "gguf", extra="live", purpose="gguf")
     from safetensors import SafetensorError
 
     staging = target.with_name(f"{target.name}.partial")

@@ -27,6 +27,7 @@ from typing import IO, Final
 from tqdm.auto import tqdm
 
 from tracer.errors import StorageError, TracerError
+from tracer.explain import text
 
 HUB: Final = "https://huggingface.co"
 TIMEOUT_S: Final = 10  # to connect, and between two blocks; a hub that is blocked often just hangs
@@ -72,17 +73,18 @@ def open_hub(path: str, headers: dict[str, str]) -> http.client.HTTPResponse:
             is one, is its cause.
     """
     if os.environ.get("HF_HUB_OFFLINE", "").upper() in {"1", "ON", "YES", "TRUE"}:
-        raise DownloadError(f"{endpoint()} is not asked, since HF_HUB_OFFLINE is set")
+        raise DownloadError(text("hub.offline", hub=endpoint()))
     url = f"{endpoint()}/{path}"
     try:
         request = urllib.request.Request(url, headers={"User-Agent": "tracer-lab", **headers})
         answer: http.client.HTTPResponse = urllib.request.urlopen(request, timeout=TIMEOUT_S)
     except urllib.error.HTTPError as error:
         error.close()  # it is the answer too, with the connection open
-        raise DownloadError(f"{url} answers {error.code} {error.reason}") from error
+        said = text("hub.answers", url=url, status=error.code, reason=error.reason)
+        raise DownloadError(said) from error
     except (OSError, http.client.HTTPException, ValueError) as error:
         reason = getattr(error, "reason", error)
-        raise DownloadError(f"{endpoint()} can't be reached ({reason})") from error
+        raise DownloadError(text("hub.unreachable", hub=endpoint(), reason=reason)) from error
     return answer
 
 
@@ -269,11 +271,11 @@ def _emptied(folder: Path) -> Iterator[None]:
         shutil.rmtree(folder, ignore_errors=True)
 
 
-def _bar(total: int, start: int, text: str, progress: bool) -> tqdm[None]:
+def _bar(total: int, start: int, told: str, progress: bool) -> tqdm[None]:
     return tqdm(
         total=total,
         initial=start,
-        desc=text,
+        desc=told,
         unit="B",
         unit_scale=True,
         disable=not progress,

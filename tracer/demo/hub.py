@@ -17,6 +17,7 @@ from typing import Any, Final
 from tracer.demo.fetching import DownloadError, endpoint, open_hub
 from tracer.demo.models import OFFERED, free_bytes, offer, require_room, source_of
 from tracer.environment import cache_folder
+from tracer.explain import text
 
 # In the library's own order of preference: the first that a repository has is what gets loaded.
 _WEIGHTS: Final = (
@@ -70,19 +71,23 @@ def tell_download(model: str) -> str:
     except DownloadError as error:
         if _in_cache(model, "config.json") is None:
             raise
-        return f"{error}; what {cache} holds of {model} is used (HF_HUB_OFFLINE=1 saves the waits)."
+        return text("demo_models.cached_unasked", why=error, folder=cache, model=model)
     missing = {
         name: size
         for name, size in files.sizes.items()
         if _in_cache(model, name, files.revision) is None
     }
     if not missing:
-        return f"{model} is in {cache} already."
+        return text("demo_models.cached", model=model, folder=cache)
     total = sum(missing.values())
     require_room(total, cache, model)
-    return (
-        f"{model}: about {total / 1e6:,.0f} MB in {len(missing)} files to download into {cache}, "
-        f"where {free_bytes(cache) / 1e9:,.1f} GB are free."
+    return text(
+        "demo_models.announced",
+        model=model,
+        size=f"{total / 1e6:,.0f}",
+        files=len(missing),
+        folder=cache,
+        free=f"{free_bytes(cache) / 1e9:,.1f}",
     )
 
 
@@ -98,10 +103,7 @@ def list_files(model: str) -> Files:
         (found for pattern in _WEIGHTS if (found := fnmatch.filter(sizes, pattern))), []
     )
     if not weights:
-        raise DownloadError(
-            f"{model} on {endpoint()} has no weights that can be loaded by its id; of a GGUF file, "
-            "download it and give its path"
-        )
+        raise DownloadError(text("hub.no_weights", model=model, hub=endpoint()))
     beside = [
         name
         for pattern in _BESIDE
@@ -125,11 +127,9 @@ def _ask(model: str) -> Any:
         cause = error.__cause__
         if isinstance(cause, urllib.error.HTTPError) and cause.code in {401, 403, 404}:
             # Without a token the hub answers the same for what is private and what is not there.
-            raise DownloadError(
-                f"there is no folder {model!r} here, and {endpoint()} shows no such model: correct "
-                "the name, or log in for a private or gated one (hf auth login)"
-            ) from error
-        raise DownloadError(f"there is no folder {model!r} here, and {error}") from error
+            said = text("hub.not_shown", model=model, hub=endpoint())
+            raise DownloadError(said) from error
+        raise DownloadError(text("hub.not_reached", model=model, why=error)) from error
     except (ValueError, KeyError, TypeError, OSError) as error:
         raise DownloadError(
             f"{endpoint()} answers no list of files for {model} ({error!r}): is it a hub?"

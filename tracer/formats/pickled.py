@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any, BinaryIO, Final, NamedTuple
 
 from tracer.errors import CheckpointError
+from tracer.explain.sentences import phrase
 from tracer.formats import signature
 from tracer.formats.entries import DTYPES, Header, TensorEntry
 from tracer.formats.opcodes import Rebuilt, Storage, read_pickle
@@ -51,56 +52,54 @@ def read_header(path: str | os.PathLike[str]) -> Header:
     looks_like = signature.format_of(start)
     if looks_like not in {"zip", "pickle"}:
         raise CheckpointError(
-            f"{file_path.name} is no file of torch.save but {signature.NAMES[looks_like]}",
+            phrase(
+                "folders.no_torch_save", file=file_path.name, format=signature.name_of(looks_like)
+            ),
             kind="wrong_format",
             expected="pickle",
             found=looks_like,
         )
     try:
         with file_path.open("rb") as file:
-            return _read_zip(file, file_bytes) if looks_like == "zip" else _read_old(file)
+            read = _read_zip if looks_like == "zip" else _read_old
+            return read(file, file_path.name, file_bytes)
     except zipfile.BadZipFile as error:
         # The directory of an archive is its last part: without it the end is missing.
         raise CheckpointError(
-            f"{file_path.name} has {file_bytes} bytes and no archive directory at its end; "
-            "the download was cut short",
+            phrase("folders.no_directory", file=file_path.name, found=file_bytes),
             kind="tail_cut",
             found=file_bytes,
         ) from error
     except OSError as error:
         raise signature.unreadable(file_path, error) from error
-    except CheckpointError as error:
-        raise CheckpointError(f"{file_path.name} {error}", kind=error.kind) from error
     except (ValueError, TypeError, KeyError, IndexError, EOFError, NotImplementedError) as error:
         raise CheckpointError(
-            f"{file_path.name} has a damaged pickle: {error}", kind="damaged_header"
+            phrase("folders.damaged_pickle", file=file_path.name, error=error),
+            kind="damaged_header",
         ) from error
 
 
-def _read_zip(file: BinaryIO, file_bytes: int) -> Header:
+def _read_zip(file: BinaryIO, name: str, file_bytes: int) -> Header:
     with zipfile.ZipFile(file) as archive:
         members = {member.filename: member for member in archive.infolist()}
-        pickles = [name for name in members if name.endswith("/data.pkl")]
+        pickles = [path for path in members if path.endswith("/data.pkl")]
         if len(pickles) != 1:
-            raise CheckpointError(
-                "is a zip archive without data.pkl: torch.save did not write it",
-                kind="wrong_format",
-            )
+            raise CheckpointError(phrase("folders.no_data_pickle", file=name), kind="wrong_format")
         size = members[pickles[0]].file_size
         if size > _LARGEST_PICKLE:
             raise CheckpointError(
-                f"claims a pickle of {size} bytes, more than names and shapes can need",
+                phrase("folders.pickle_too_large", file=name, size=size),
                 kind="damaged_header",
             )
         with archive.open(pickles[0]) as stream:
             content = read_pickle(stream)
     folder = pickles[0].removesuffix("data.pkl")
     places = {
-        name.removeprefix(f"{folder}data/"): _Place(_data_offset(file, member), member.file_size)
-        for name, member in members.items()
-        if name.startswith(f"{folder}data/")
+        path.removeprefix(f"{folder}data/"): _Place(_data_offset(file, member), member.file_size)
+        for path, member in members.items()
+        if path.startswith(f"{folder}data/")
     }
-    return Header(size, file_bytes, {}, _entries(content, places))
+    return Header(size, file_bytes, {}, _entries(content, places, name))
 
 
 def _data_offset(file: BinaryIO, member: zipfile.ZipInfo) -> int:
@@ -110,16 +109,15 @@ def _data_offset(file: BinaryIO, member: zipfile.ZipInfo) -> int:
     return member.header_offset + _LOCAL_HEADER + lengths
 
 
-def _read_old(file: BinaryIO) -> Header:
+def _read_old(file: BinaryIO, name: str, file_bytes: int) -> Header:
     if read_pickle(file) != _MAGIC:
-        raise CheckpointError("is a pickle, but not one of torch.save", kind="wrong_format")
+        raise CheckpointError(phrase("folders.strange_pickle", file=name), kind="wrong_format")
     for _ in ("protocol version", "system"):
         read_pickle(file)
     content = read_pickle(file)
     keys = read_pickle(file)
     header_bytes = file.tell()
-    file_bytes = file.seek(0, os.SEEK_END)
-    used = {each.storage.key: each.storage for each in _tensors(content).values()}
+    used = {each.storage.key: each.storage for each in _tensors(content, name).values()}
     places, offset = {}, header_bytes
     for key in keys if isinstance(keys, list) else []:
         storage = used.get(str(key))
@@ -130,20 +128,25 @@ def _read_old(file: BinaryIO) -> Header:
         offset += _STORED_LENGTH + size
     if offset > file_bytes:
         raise CheckpointError(
-            f"has {file_bytes} bytes, its pickle needs {offset}: "
-            f"{offset - file_bytes} bytes of weights are missing",
+            phrase(
+                "folders.pickle_cut",
+                file=name,
+                found=file_bytes,
+                expected=offset,
+                missing=offset - file_bytes,
+            ),
             kind="tail_cut",
             expected=offset,
             found=file_bytes,
             missing_bytes=offset - file_bytes,
         )
-    return Header(header_bytes, file_bytes, {}, _entries(content, places))
+    return Header(header_bytes, file_bytes, {}, _entries(content, places, name))
 
 
-def _tensors(content: Any) -> dict[str, Rebuilt]:
+def _tensors(content: Any, file: str) -> dict[str, Rebuilt]:
     """Tensors of a state dict, by name; one level down too (`{'state_dict': ...}`)."""
     if not isinstance(content, Mapping):
-        raise CheckpointError("holds no state dict", kind="wrong_format")
+        raise CheckpointError(phrase("folders.no_state_dict", file=file), kind="wrong_format")
     found = {name: one for name, one in content.items() if isinstance(one, Rebuilt)}
     for name, inner in content.items():
         if isinstance(inner, Mapping):
@@ -151,12 +154,13 @@ def _tensors(content: Any) -> dict[str, Rebuilt]:
     return {str(name): one for name, one in found.items()}
 
 
-def _entries(content: Any, places: Mapping[str, _Place]) -> dict[str, TensorEntry]:
+def _entries(content: Any, places: Mapping[str, _Place], file: str) -> dict[str, TensorEntry]:
     entries = {}
-    for name, tensor in _tensors(content).items():
+    for name, tensor in _tensors(content, file).items():
         place = places.get(tensor.storage.key)
         if place is None:
-            raise CheckpointError(f"names {name} but holds no bytes for it", kind="tail_cut")
+            said = phrase("folders.no_bytes", file=file, key=name)
+            raise CheckpointError(said, kind="tail_cut")
         code, bits = _code(tensor), _bits(tensor.storage, tensor.dtype)
         size = math.prod(tensor.shape) * bits // 8
         start = place.offset_bytes + tensor.offset * bits // 8

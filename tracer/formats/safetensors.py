@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from tracer.errors import CheckpointError
+from tracer.explain.sentences import phrase
 from tracer.formats import signature
 from tracer.formats.entries import Header, TensorEntry
 from tracer.formats.signature import LENGTH_BYTES
@@ -39,7 +40,7 @@ def read_header(path: str | os.PathLike[str]) -> Header:
 def _check_length(path: Path, start: bytes, length: int, file_bytes: int) -> None:
     if file_bytes < LENGTH_BYTES:
         raise CheckpointError(
-            f"{path.name} has {file_bytes} bytes, too few for the 8 that give the header's length",
+            phrase("folders.no_length", file=path.name, found=file_bytes),
             kind="header_cut",
             expected=LENGTH_BYTES,
             found=file_bytes,
@@ -47,16 +48,24 @@ def _check_length(path: Path, start: bytes, length: int, file_bytes: int) -> Non
     looks_like = signature.format_of(start)
     if length > _LARGEST_HEADER:
         raise CheckpointError(
-            f"{path.name} claims a header of {length} bytes, above the format's limit: "
-            f"it is no safetensors file but {signature.NAMES[looks_like]}",
+            phrase(
+                "folders.no_safetensors",
+                file=path.name,
+                length=length,
+                format=signature.name_of(looks_like),
+            ),
             kind="wrong_format",
             expected="safetensors",
             found=looks_like,
         )
     if LENGTH_BYTES + length > file_bytes:
         raise CheckpointError(
-            f"{path.name} has {file_bytes} bytes, its header alone needs {LENGTH_BYTES + length}; "
-            "the download was cut short",
+            phrase(
+                "folders.header_cut",
+                file=path.name,
+                found=file_bytes,
+                expected=LENGTH_BYTES + length,
+            ),
             kind="header_cut",
             expected=LENGTH_BYTES + length,
             found=file_bytes,
@@ -73,13 +82,18 @@ def _parse(path: Path, raw: bytes, file_bytes: int) -> Header:
     # Brackets nested without end stop the parser by the depth of Python's own stack.
     except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
         raise CheckpointError(
-            f"{path.name} has a damaged header: {error}", kind="damaged_header"
+            phrase("folders.damaged_header", file=path.name, error=error), kind="damaged_header"
         ) from error
     end = max((one.offset_bytes + one.size_bytes for one in tensors.values()), default=base)
     if end > file_bytes:
         raise CheckpointError(
-            f"{path.name} has {file_bytes} bytes, its header needs {end}: "
-            f"{end - file_bytes} bytes of weights are missing",
+            phrase(
+                "folders.tail_cut",
+                file=path.name,
+                found=file_bytes,
+                expected=end,
+                missing=end - file_bytes,
+            ),
             kind="tail_cut",
             expected=end,
             found=file_bytes,

@@ -6,9 +6,10 @@ import errno
 import os
 import stat
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 
 from tracer.errors import CheckpointError
+from tracer.explain.sentences import Sentence, phrase
 
 LENGTH_BYTES: Final = 8
 """A safetensors file begins with the length of its header, in so many bytes."""
@@ -25,22 +26,6 @@ _MARKS: Final = (
     (b"\x93NUMPY", "numpy"),
     (b"%PDF", "pdf"),
 )
-NAMES: Final = {
-    "gguf": "a GGUF file",
-    "zip": "a zip archive, as torch.save writes it",
-    "pickle": "a pickle, as torch.save once wrote it",
-    "gzip": "a gzip archive",
-    "zstd": "a zstd archive",
-    "hdf5": "an HDF5 file",
-    "numpy": "a NumPy array",
-    "pdf": "a PDF document",
-    "html": "a web page",
-    "json": "JSON text",
-    "text": "plain text",
-    "safetensors": "a safetensors file",
-    "unknown": "none of the formats that the lab knows",
-}
-"""What to call each format in a sentence."""
 
 
 def read_start(path: Path) -> tuple[bytes, int]:
@@ -53,16 +38,15 @@ def read_start(path: Path) -> tuple[bytes, int]:
         status = path.stat()
         if not stat.S_ISREG(status.st_mode):
             # A pipe would be waited for, and a device never ends.
-            what = "a folder" if stat.S_ISDIR(status.st_mode) else "no plain file"
-            raise CheckpointError(f"{path.name} can't be read: it is {what}", kind="unreadable")
+            what = "is_folder" if stat.S_ISDIR(status.st_mode) else "no_plain_file"
+            raise CheckpointError(phrase(f"folders.{what}", file=path.name), kind="unreadable")
         with path.open("rb") as file:
             start = file.read(max(START_BYTES, _LONGEST_POINTER))
     except OSError as error:
         raise unreadable(path, error) from error
     if status.st_size == 0:
-        raise CheckpointError(
-            f"{path.name} is empty; download it again", kind="empty_file", found=0
-        )
+        said = phrase("folders.empty_file", file=path.name)
+        raise CheckpointError(said, kind="empty_file", found=0)
     if start.startswith(_LFS_MARK):
         raise _pointer(path, start, status.st_size)
     return start, status.st_size
@@ -75,28 +59,26 @@ def unreadable(path: Path, error: OSError) -> CheckpointError:
         kind = "broken_link" if os.path.islink(path) else "absent_file"
     elif error.errno in {errno.EACCES, errno.EPERM}:
         kind = "no_permission"
-    advice = {
-        "broken_link": f"; it is a link to {_target(path)}, which is not there",
-        "no_permission": "; ask its owner for the right to read it",
-    }
-    reason = error.strerror or type(error).__name__
-    sentence = f"{path.name} can't be read: {reason}{advice.get(kind, '')}"
-    return CheckpointError(sentence, kind=kind)
+    known: dict[str, Any] = {"file": path.name, "reason": error.strerror or type(error).__name__}
+    if kind == "broken_link":
+        known["target"] = _target(path)
+    words = kind if kind in {"broken_link", "no_permission"} else "unreadable"
+    return CheckpointError(phrase(f"folders.{words}", **known), kind=kind)
 
 
-def _target(path: Path) -> str:
+def _target(path: Path) -> Any:
     try:
         return os.path.basename(os.readlink(path))
     except OSError:
-        return "another file"
+        return phrase("folders.another_file")
 
 
 def _pointer(path: Path, start: bytes, file_bytes: int) -> CheckpointError:
     size = pointer_size(start)
-    stands_for = "unknown size" if size is None else f"{size} bytes"
+    words = "lfs_pointer_unsaid" if size is None else "lfs_pointer"
+    expected = {} if size is None else {"expected": size}
     return CheckpointError(
-        f"{path.name} is a Git LFS pointer of {file_bytes} bytes, not the file of {stands_for} "
-        "that it stands for; run `git lfs pull`",
+        phrase(f"folders.{words}", file=path.name, found=file_bytes, **expected),
         kind="lfs_pointer",
         expected=size,
         found=file_bytes,
@@ -113,6 +95,11 @@ def pointer_size(start: bytes) -> int | None:
         if line.startswith(b"size ") and value.isdigit() and len(value) <= 18:
             return int(value)
     return None
+
+
+def name_of(file_format: str) -> Sentence:
+    """What to call a format in a sentence."""
+    return phrase(f"formats.{file_format}")
 
 
 def format_of(start: bytes) -> str:

@@ -11,9 +11,11 @@ from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING, Any
 
 from tracer import problems
+from tracer.explain.sentences import phrase
 from tracer.formats.entries import TensorEntry, dtype_name
 from tracer.inspecting.prefixes import PrefixRule, prefix_rules
 from tracer.problems import Problem, named
+from tracer.views.labels import share_label
 
 if TYPE_CHECKING:
     from tracer.instrument.loads.renames import Renamed
@@ -220,9 +222,12 @@ def _differences(
         values = sum(sizes[name] for name in rule.pairs)
         yield problems.problem(
             "other_prefix",
-            f"{len(rule.pairs)} parameters, {100 * values / whole:.1f} % of the model's values, "
-            f"are in the file under another prefix: {rule.sentence}; loaded as it is, these "
-            "weights are random",
+            phrase(
+                "folders.other_prefix",
+                parameters=len(rule.pairs),
+                rule=rule.told,
+                share=share_label(values, whole),
+            ),
             key=next(iter(rule.pairs)),
             expected=rule.expected,
             found=rule.stored,
@@ -232,8 +237,12 @@ def _differences(
         values = sum(sizes[one.param] for one in missing)
         yield problems.problem(
             "missing",
-            f"{len(missing)} parameters, {100 * values / whole:.1f} % of the model's values, are "
-            f"in no file and would be random: {named(one.param for one in missing)}",
+            phrase(
+                "folders.missing",
+                parameters=len(missing),
+                share=share_label(values, whole),
+                names=named(one.param for one in missing),
+            ),
             key=missing[0].param,
             expected=len(missing),
             found=0,
@@ -243,21 +252,20 @@ def _differences(
     if unexpected:
         yield problems.problem(
             "unexpected",
-            f"{len(unexpected)} tensors are for no parameter of the model and are left out: "
-            f"{named(one.key for one in unexpected)}",
+            phrase(
+                "folders.unexpected",
+                tensors=len(unexpected),
+                names=named(one.key for one in unexpected),
+            ),
             key=unexpected[0].key,
             expected=0,
             found=len(unexpected),
         )
     for key in keys:
         if key.status == "mismatched":
-            yield problems.problem(
-                "mismatched",
-                f"{key.key} has the shape {list(key.stored_shape or ())} in the file, "
-                f"{named(key.params)} {list(key.expected_shape or ())} in the model: the load "
-                "fails, or with ignore_mismatched_sizes=True fills it with random values",
-                file=key.file,
-                key=key.key,
-                expected=str(list(key.expected_shape or ())),
-                found=str(list(key.stored_shape or ())),
-            )
+            shapes = {
+                "expected": str(list(key.expected_shape or ())),
+                "found": str(list(key.stored_shape or ())),
+            }
+            told = phrase("folders.mismatched", key=key.key, params=named(key.params), **shapes)
+            yield problems.problem("mismatched", told, file=key.file, key=key.key, **shapes)

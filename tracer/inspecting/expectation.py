@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any, Final
 from tracer import problems
 from tracer.environment import require
 from tracer.errors import TracerError, UnknownNameError
+from tracer.explain.sentences import phrase
 from tracer.formats.entries import TensorEntry
 from tracer.inspecting import expectation_words, words
 from tracer.inspecting.comparing import Key, Param, compared
@@ -127,12 +128,12 @@ def expect(
     Raises:
         MissingPackageError: torch or transformers is not installed.
     """
-    require("torch", "transformers", extra="live", purpose="inspection.model()")
+    require("torch", "transformers", extra="live", purpose="expectation")
     wanted = dtype or stored_dtype(inspection.config) or "float32"
     try:
         model = _built(inspection, model_class, wanted)
     except _NotBuilt as error:
-        reason = problems.problem("no_model", str(error), file="config.json")
+        reason = problems.problem("no_model", error.told, file="config.json")
         return Expectation(None, None, [], [], [], [], [reason])
     entries, stored = _stored(inspection)
     placement = placed_on(model, device_map, max_memory)
@@ -145,6 +146,10 @@ def expect(
 class _NotBuilt(TracerError):
     """The class can't be found or built; the message says why."""
 
+    def __init__(self, words: str, **values: Any) -> None:
+        self.told = phrase(f"folders.{words}", **values)
+        super().__init__(str(self.told))
+
 
 def _built(inspection: Inspection, model_class: Any, dtype: str) -> Any:
     import torch
@@ -152,17 +157,14 @@ def _built(inspection: Inspection, model_class: Any, dtype: str) -> Any:
 
     kind = getattr(torch, dtype, None)
     if not isinstance(kind, torch.dtype):
-        raise _NotBuilt(f"{dtype!r} is no dtype of torch")
+        raise _NotBuilt("no_dtype", dtype=dtype)
     named_class = model_class or next(iter(inspection.config.get("architectures") or ()), None)
     if named_class is None:
-        raise _NotBuilt("config.json names no architecture; give model_class=")
+        raise _NotBuilt("no_architecture")
     is_name = isinstance(named_class, str)
     found: Any = getattr(transformers, named_class, None) if is_name else named_class
     if not hasattr(found, "config_class"):
-        raise _NotBuilt(
-            f"transformers {transformers.__version__} has no class {named_class}: a newer release "
-            "may, or the class is code of the folder, which the lab does not run"
-        )
+        raise _NotBuilt("no_class", release=transformers.__version__, name=named_class)
     try:
         config = found.config_class.from_pretrained(inspection.folder)
         with _default_dtype(kind), torch.device("meta"):
@@ -170,7 +172,8 @@ def _built(inspection: Inspection, model_class: Any, dtype: str) -> Any:
         model.tie_weights()
     # Whatever a stranger's configuration makes the library raise is an answer, not a crash.
     except Exception as error:
-        raise _NotBuilt(f"{named_class} can't be built: {type(error).__name__}: {error}") from error
+        why = f"{type(error).__name__}: {error}"
+        raise _NotBuilt("not_built", name=named_class, error=why) from error
     return model
 
 

@@ -12,6 +12,8 @@ from collections.abc import Iterator, Mapping
 from typing import Any, Final
 
 from tracer import machine, problems
+from tracer.explain.languages import words
+from tracer.explain.sentences import phrase
 from tracer.formats.entries import DTYPES, TensorEntry, dtype_name
 from tracer.machine import Room
 from tracer.problems import Problem
@@ -40,6 +42,12 @@ class Fit:
     limit: str | None
     fits: bool | None
     basis: str
+
+
+def limit(name: str | None) -> Any:
+    """What sets a limit or what an estimate rests on, in words; a name without words as it is."""
+    known = name is not None and name in words("folders")["limits"]
+    return phrase(f"limits.{name}") if known else name
 
 
 def chosen_entries(survey: Survey) -> Iterator[tuple[str, TensorEntry]]:
@@ -146,9 +154,13 @@ def fit_problems(fits: list[Fit]) -> Iterator[Problem]:
         if fit.fits is False:
             yield problems.problem(
                 "no_room",
-                f"the weights alone need {fit.needed_bytes} bytes ({fit.basis}), this process can "
-                f"get {fit.left_bytes} more ({fit.limit}): an estimate; use a device, a smaller "
-                "dtype, or device_map with offload",
+                phrase(
+                    "folders.no_room",
+                    expected=fit.needed_bytes,
+                    basis=limit(fit.basis),
+                    found=fit.left_bytes,
+                    limit=limit(fit.limit),
+                ),
                 key=fit.dtype,
                 expected=fit.needed_bytes,
                 found=fit.left_bytes,

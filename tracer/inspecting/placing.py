@@ -12,6 +12,8 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 from tracer import machine, problems
+from tracer.explain.sentences import phrase
+from tracer.inspecting.fit import limit
 from tracer.problems import Problem
 
 
@@ -137,8 +139,13 @@ def room_problems(placement: list[Placed]) -> Iterator[Problem]:
         if one.fits is False:
             yield problems.problem(
                 "no_room",
-                f"{one.device} would hold {one.size_bytes} bytes and has {one.room_bytes} "
-                f"({one.limit}): an estimate; use a smaller dtype or more memory",
+                phrase(
+                    "folders.no_room_on_device",
+                    device=one.device,
+                    expected=one.size_bytes,
+                    found=one.room_bytes,
+                    limit=limit(one.limit),
+                ),
                 key=one.device,
                 expected=one.size_bytes,
                 found=one.room_bytes,
@@ -146,9 +153,7 @@ def room_problems(placement: list[Placed]) -> Iterator[Problem]:
         elif one.device == "disk":
             yield problems.problem(
                 "no_room",
-                f"{one.size_bytes} bytes in {one.modules} modules have no room in memory and would "
-                "be read from the disk at every forward: an estimate; it needs offload_folder and "
-                "is slow",
+                phrase("folders.no_room_but_disk", expected=one.size_bytes, modules=one.modules),
                 key=one.device,
                 expected=one.size_bytes,
                 found=0,

@@ -13,6 +13,7 @@ from typing import Any, Final
 
 from tracer import problems
 from tracer.errors import CheckpointError
+from tracer.explain.sentences import phrase
 from tracer.formats import signature
 from tracer.problems import Problem
 from tracer.survey import Survey
@@ -242,20 +243,24 @@ def tokenizer_problems(survey: Survey, facts: TokenizerFacts) -> Iterator[Proble
     if not any(file.kind == "tokenizer" for file in survey.files):
         yield problems.problem(
             "no_tokenizer",
-            "the folder holds no tokenizer: AutoTokenizer needs another folder or the hub",
+            phrase("folders.no_tokenizer"),
         )
         return
     if not facts.templates:
         yield problems.problem(
             "no_template",
-            "no file holds a chat template: apply_chat_template fails unless one is given",
+            phrase("folders.no_template"),
         )
     rows = facts.config_rows if facts.embedding_rows is None else facts.embedding_rows
     if facts.highest_id is not None and rows is not None and facts.highest_id >= rows:
         yield problems.problem(
             "vocabulary",
-            f"{facts.vocabulary_file} has ids up to {facts.highest_id}, the embedding {rows} rows: "
-            "an id above the last row stops a CPU run with an IndexError and a GPU run for good",
+            phrase(
+                "folders.ids_above_rows",
+                file=facts.vocabulary_file,
+                highest=facts.highest_id,
+                rows=rows,
+            ),
             file=facts.vocabulary_file,
             expected=rows,
             found=facts.highest_id + 1,
@@ -265,8 +270,7 @@ def tokenizer_problems(survey: Survey, facts: TokenizerFacts) -> Iterator[Proble
     ):
         yield problems.problem(
             "vocabulary",
-            f"config.json says vocab_size {facts.config_rows}, the embedding in the file has "
-            f"{facts.embedding_rows} rows",
+            phrase("folders.rows_differ", found=facts.config_rows, expected=facts.embedding_rows),
             file="config.json",
             key="vocab_size",
             expected=facts.embedding_rows,
@@ -282,12 +286,12 @@ def _ids_that_differ(facts: TokenizerFacts) -> Iterator[Problem]:
     # The generation configuration wins where there is one.
     name = "generation_config.json" if "generation_config.json" in by_file else "config.json"
     if number is not None and name in by_file and number not in by_file[name]:
+        stops = ", ".join(map(str, by_file[name]))
         yield problems.problem(
             "token_ids",
-            f"the tokenizer's eos {text!r} is id {number}, {name} stops at "
-            f"{', '.join(map(str, by_file[name]))}: generation goes on past the tokenizer's eos",
+            phrase("folders.token_ids", token=text, expected=number, file=name, found=stops),
             file=name,
             key="eos_token_id",
             expected=number,
-            found=", ".join(map(str, by_file[name])),
+            found=stops,
         )

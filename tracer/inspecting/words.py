@@ -11,13 +11,15 @@ import json
 from collections.abc import Iterable, Iterator, Mapping
 from typing import TYPE_CHECKING, Any, Final
 
+from tracer import explain
 from tracer.checkpoint import Header
+from tracer.explain.languages import words
 from tracer.export.text import storable_text, visible_text
-from tracer.inspecting.fit import stored_dtype
+from tracer.inspecting.fit import limit, stored_dtype
 from tracer.inspecting.tokenizer import ROLES, TokenizerFacts
 from tracer.problems import Problem, causes
 from tracer.survey import Survey
-from tracer.views.labels import bytes_label, count_label, plural
+from tracer.views.labels import bytes_label, count_label
 
 if TYPE_CHECKING:
     import pandas
@@ -100,10 +102,11 @@ def _expected(cause: Problem | None) -> int | None:
 
 def _reason(kind: str, path: str, survey: Survey) -> str | None:
     if kind == "other":
-        return "no part of a model that the library looks for by this name"
+        return explain.text("unread.no_part")
     if kind == "code":
-        return "run only with trust_remote_code=True, which the lab never sets"
-    return survey.why_not.get(path)
+        return explain.text("unread.code")
+    why = survey.why_not.get(path)
+    return None if why is None else str(why)
 
 
 def fact_rows(config: Mapping[str, Any], tokenizer: TokenizerFacts) -> list[dict[str, Any]]:
@@ -138,14 +141,16 @@ def _tokenizer_facts(facts: TokenizerFacts) -> Iterator[tuple[str, Any, str | No
     for role in ROLES:
         text, number = facts.special.get(role, (None, None))
         if text is not None:
-            absent = "not in the vocabulary" if facts.vocabulary_file else "id not known"
-            shown = absent if number is None else f"id {number}"
-            yield f"{role} token", f"{text} ({shown})", "tokenizer files"
+            absent = "absent" if facts.vocabulary_file else "unknown"
+            kind = absent if number is None else "id"
+            known = {} if number is None else {"number": number}
+            shown = explain.text(f"facts.token_{kind}", token=text, **known)
+            yield f"{role} token", shown, "tokenizer files"
         for file, ids in facts.config_ids.items():
             if role in ids:
                 yield f"{role} ids", ", ".join(map(str, ids[role])), file
     for file, length in facts.templates.items():
-        yield "chat template", f"{length} characters", file
+        yield "chat template", explain.text("facts.characters", number=length), file
 
 
 def _plain(value: Any) -> str:
@@ -171,8 +176,10 @@ def page(inspection: Inspection) -> str:
     from tracer.views.tables import styled
 
     parts = html_parts(_parts(inspection))
-    names = ("problems", "files", "tensors", "facts", "fit")
-    tables = "".join(folded(name, styled(inspection.frame(name))) for name in names)
+    shown = ("problems", "files", "tensors", "facts", "fit")
+    tables = "".join(
+        folded(_say(f"table_{name}"), styled(inspection.frame(name))) for name in shown
+    )
     return f"<div><h3>{html.escape(one_line(inspection.folder.name))}</h3>{parts}{tables}</div>"
 
 
@@ -198,48 +205,70 @@ def one_line(value: str) -> str:
 
 def _parts(inspection: Inspection) -> Iterator[tuple[str, list[str]]]:
     facts = inspection.frame("facts")
-    yield "Weights", list(_weights(inspection))
+    yield _say("weights"), list(_weights(inspection))
     for subject in ("configuration", "tokenizer"):
         part = facts[facts["subject"] == subject]
         if len(part):
             yield (
-                subject.capitalize(),
-                [f"{row.fact}: {row.value}  ({row.source})" for row in part.itertuples()],
+                _say(subject),
+                [
+                    _say("fact", name=_fact(row.fact), value=row.value, source=_fact(row.source))
+                    for row in part.itertuples()
+                ],
             )
     if inspection.fits:
-        yield "Memory (estimated: weights alone)", list(_fits(inspection))
-    found = inspection.problems
-    title = plural(len(found), "problem") if found else "No problem found"
-    yield title, list(problem_lines(found))
+        yield _say("memory"), list(_fits(inspection))
+    yield problems_title(inspection.problems), list(problem_lines(inspection.problems))
+
+
+def problems_title(found: list[Problem]) -> str:
+    """How many problems there are."""
+    return explain.count("problem", len(found)) if found else _say("no_problem")
+
+
+def _fact(name: str) -> str:
+    """A fact or its source in words; a setting's name and a file's are what they are."""
+    role, _, kind = name.partition(" ")
+    if role in ROLES and kind in ("token", "ids"):
+        return explain.text(f"facts.role_{kind}", role=role)
+    return str(words("folders")["facts"].get(name, name))
+
+
+def _say(phrase: str, **values: Any) -> str:
+    return explain.text(f"inspection.{phrase}", **values)
 
 
 def _weights(inspection: Inspection) -> Iterator[str]:
     survey = inspection.survey
-    yield f"begins with: {survey.entry or 'nothing that from_pretrained looks for'}"
+    yield _say("begins", entry=survey.entry) if survey.entry else _say("begins_with_nothing")
     held = [path for path in survey.chosen if path in survey.headers]
     if survey.chosen:
-        yield (
-            f"{len(held)} of {plural(len(survey.chosen), 'file')} can be read: "
-            f"{bytes_label(inspection.size_bytes)} in {count_label(inspection.parameters)} values"
+        yield _say(
+            "readable",
+            held=len(held),
+            files=explain.count("file", len(survey.chosen)),
+            size=bytes_label(inspection.size_bytes),
+            values=count_label(inspection.parameters),
         )
     for one in inspection.dtypes:
-        yield f"{one.dtype}: {plural(one.tensors, 'tensor')}, {bytes_label(one.size_bytes)}"
+        tensors = explain.count("tensor", one.tensors)
+        yield _say("of_dtype", dtype=one.dtype, tensors=tensors, size=bytes_label(one.size_bytes))
     if survey.index is not None:
-        size = bytes_label(survey.index.total_size)
-        yield f"index: {plural(len(survey.index.weight_map), 'tensor')}, {size} in all"
-    if inspection.missing_bytes:
-        yield (
-            f"missing: {bytes_label(inspection.missing_bytes)} ({inspection.missing_bytes:,} bytes)"
-        )
+        tensors = explain.count("tensor", len(survey.index.weight_map))
+        yield _say("of_index", tensors=tensors, size=bytes_label(survey.index.total_size))
+    missing = inspection.missing_bytes
+    if missing:
+        yield _say("missing", size=bytes_label(missing), bytes=f"{missing:,}")
 
 
 def _fits(inspection: Inspection) -> Iterator[str]:
     first = inspection.fits[0]
     if first.left_bytes is not None:
-        yield f"{bytes_label(first.left_bytes)} can still be had ({first.limit})"
+        yield _say("left", size=bytes_label(first.left_bytes), limit=limit(first.limit))
     for one in inspection.fits:
-        verdict = {True: "fits", False: "does not fit", None: "unknown"}[one.fits]
-        yield f"{one.dtype}: {bytes_label(one.needed_bytes)}, {verdict}  (by {one.basis})"
+        verdict = {True: "fits", False: "does_not_fit", None: "unknown"}[one.fits]
+        size, basis = bytes_label(one.needed_bytes), limit(one.basis)
+        yield _say(verdict, dtype=limit(one.dtype), size=size, basis=basis)
 
 
 def problem_lines(found: Iterable[Problem]) -> Iterator[str]:
@@ -248,12 +277,16 @@ def problem_lines(found: Iterable[Problem]) -> Iterator[str]:
     for one in found:
         kinds.setdefault(one.kind, []).append(one)
     for kind, group in kinds.items():
-        yield from (f"{one.level}  {one.sentence}" for one in group[:_MOST_OF_A_KIND])
-        rest = group[_MOST_OF_A_KIND:]
-        if rest:
-            missing = sum(one.missing_bytes or 0 for one in group)
-            size = f"; {missing:,} bytes are missing in all" if missing else ""
-            yield f"{group[0].level}  ... and {len(rest)} more of {kind}{size}"
+        level = _say(group[0].level)
+        for one in group[:_MOST_OF_A_KIND]:
+            yield _say("problem", level=level, sentence=one.sentence)
+        rest = len(group) - _MOST_OF_A_KIND
+        missing = sum(one.missing_bytes or 0 for one in group)
+        if rest > 0 and missing:
+            size = f"{missing:,}"
+            yield _say("more_of_kind_missing", level=level, number=rest, kind=kind, bytes=size)
+        elif rest > 0:
+            yield _say("more_of_kind", level=level, number=rest, kind=kind)
 
 
 def frame(rows: list[dict[str, Any]], columns: list[str]) -> pandas.DataFrame:

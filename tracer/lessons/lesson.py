@@ -16,6 +16,7 @@ from typing import Any, Final
 import pyarrow as pa
 
 from tracer.errors import SessionStateError, UnknownNameError
+from tracer.explain import text
 from tracer.journal import Journal
 from tracer.session import Recording, badge, record
 from tracer.trace import Trace, open_trace
@@ -156,7 +157,8 @@ class Replayed:
         return f"<recording of {began:%Y-%m-%d}, replayed>"
 
     def _repr_html_(self) -> str:
-        return badge(repr(self), is_on=False)
+        began = datetime.datetime.fromisoformat(self.trace.manifest["started"])
+        return badge(text("recording.replayed", day=f"{began:%Y-%m-%d}"), is_on=False)
 
 
 def versions(*packages: str) -> str:

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import importlib
 import importlib.util
-import json
 from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING, Any, Final
 
@@ -21,6 +20,7 @@ from tracer.replaying.index import Stops
 from tracer.replaying.nodes import KINDS
 
 if TYPE_CHECKING:
+    from tracer.auditing.source import Finding
     from tracer.trace import Trace
 
 Mark = dict[str, Any]
@@ -118,18 +118,25 @@ def _faults(trace: Trace, stops: Stops) -> list[Mark]:
 
 
 def _broken(trace: Trace, stops: Stops) -> list[Mark]:
-    audit = trace.audit()
     found = []
-    for row in audit[audit["verdict"] == "broken"].itertuples():
-        places = [_named(stops, one) for one in json.loads(row.evidence or "[]")[:_MOST_PLACES]]
-        told = _always(f"{row.expected} ≠ {row.found}")
-        found += _at_each(places, "audit", str(row.check), _check_title(str(row.check)), told)
+    for one in trace.audit_findings():
+        if one.verdict == "broken":
+            places = [_named(stops, each) for each in one.evidence[:_MOST_PLACES]]
+            found += _at_each(places, "audit", one.check, _check_title(one), _check_text(one))
     return found
+
+
+def _check_title(one: Finding) -> Callable[[str], str]:
+    return lambda code: audit_word(one.check, code)
+
+
+def _check_text(one: Finding) -> Callable[[str], str]:
+    return lambda code: f"{one.expected.said(code)} ≠ {one.found.said(code)}"
 
 
 def _named(stops: Stops, evidence: Any) -> int:
     """The stop of a seq, or the first one of a name (`model-1: lm_head.weight`); -1 for none."""
-    if isinstance(evidence, int):
+    if isinstance(evidence, int | np.integer):
         return int(stops.of_seqs([evidence])[0])
     name = str(evidence).rpartition(": ")[2]
     if name not in stops.names:
@@ -154,10 +161,6 @@ def _findings(trace: Trace, stops: Stops) -> list[Mark]:
         title, told = _finding_title(one.rule, values), _finding_text(one.rule, values)
         found += _at_each(places, "findings", one.rule, title, told)
     return found
-
-
-def _check_title(check: str) -> Callable[[str], str]:
-    return lambda code: audit_word(check, code)
 
 
 def _finding_title(rule: str, values: dict[str, Any]) -> Callable[[str], str]:

@@ -20,6 +20,7 @@ _AMOUNTS: Final = frozenset({"parameters", "values", "patches", "rows", "events"
 # Marks that turn the direction of what follows: a token could reverse the rest of its line.
 _TURNING: Final = re.compile("[\u200e\u200f\u202a-\u202e\u2066-\u2069]")
 _TEXTS: Final = frozenset({"text", "vocab"})
+_WORDED: Final = frozenset({"check", "verdict"})  # keys to code, words to people
 
 
 def cells(frame: pd.DataFrame, widest: int) -> list[list[str]]:
@@ -41,6 +42,8 @@ def cell(name: str, value: Any, widest: int) -> str:
     # A token's spaces and line feeds are part of it: quotes show where it begins and ends.
     is_text = name in _TEXTS and isinstance(value, str)
     text = repr(value) if is_text else _label(name)(value)
+    if name in _WORDED:
+        text = explain.audit_word(text)
     # One row is one line; what would move the cursor is written out.
     text = visible_text(text).replace("\n", "\\n").replace("\t", "\\t")
     return bounded(_TURNING.sub(lambda match: f"\\u{ord(match[0]):04x}", text), widest)

@@ -46,6 +46,8 @@ _LONGEST_NAME: Final = 24
 _TITLE_POINTS: Final = 11
 _UNITS: Final = "ns|µs|ms|s|min|h|B|kB|MB|GB|TB"
 _NO_BEGINNING: Final = "，。；：、）》”！？…"
+_NO_END: Final = "（《“"
+_BREAK: Final = re.compile(rf"(?<=[{FIRST_IDEOGRAPH}-\uffff])(?<![{_NO_END}])(?![{_NO_BEGINNING}])")
 
 
 class Chart(Figure):
@@ -157,9 +159,15 @@ def _without_point(fraction: re.Match[str]) -> str:
     return "" if fraction[1] == "." else fraction[1]
 
 
-def names(axis: Axis, places: Sequence[float], texts: Sequence[str], **style: Any) -> None:
+def names(
+    axis: Axis,
+    places: Sequence[float],
+    texts: Sequence[str],
+    longest: int = _LONGEST_NAME,
+    **style: Any,
+) -> None:
     """Put a stranger's words at an axis: any language, no formulas, cut when long."""
-    shown = [cut(drawable(text)) for text in texts]
+    shown = [cut(drawable(text), longest) for text in texts]
     note_fonts(axis.figure, *texts)
     axis.set_ticks(list(places), shown, fontfamily=families(), parse_math=False, **style)
 
@@ -185,8 +193,9 @@ def _words(text: str) -> Iterator[tuple[str, str]]:
     """What may begin a line, with the space before it; a number and its unit stay together."""
     for word in re.split(rf"(?<!\d) | (?!(?:{_UNITS})\b|%)", text):
         gap = " "
-        # Chinese breaks behind any character, as long as no line begins with a mark.
-        for piece in re.split(rf"(?<=[{FIRST_IDEOGRAPH}-\uffff])(?![{_NO_BEGINNING}])", word):
+        # Chinese breaks behind any character, as long as no line begins with a closing
+        # mark, nor ends with an opening one.
+        for piece in _BREAK.split(word):
             if piece:
                 yield gap, piece
                 gap = ""

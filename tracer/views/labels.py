@@ -7,6 +7,7 @@ become a dash, never 0. This module formats; it reads no trace and knows no tabl
 from __future__ import annotations
 
 import json
+import re
 import unicodedata
 from collections.abc import Sequence
 from typing import Any, Final
@@ -14,6 +15,10 @@ from typing import Any, Final
 MISSING: Final = "-"
 
 _BYTE_UNITS: Final = ((1e12, "TB"), (1e9, "GB"), (1e6, "MB"), (1e3, "kB"))
+# A word of Latin letters or a Chinese character, with the marks that may not stand apart from it.
+_UNBROKEN: Final = re.compile(
+    r" *[（《“]*(?:[^\s\u2e80-\uffef]+|[\u2e80-\uffef])[，。：；、）》”！？…]*"
+)
 _TIME_UNITS: Final = ((1e9, "s"), (1e6, "ms"), (1e3, "µs"))
 
 
@@ -72,11 +77,6 @@ def shape_label(shape: Any) -> str:
     return " × ".join(str(size) for size in sizes) if sizes else "scalar"
 
 
-def plural(count: int, noun: str) -> str:
-    """`1 row`, `2,000 rows`."""
-    return f"{count:,} {noun}" if count == 1 else f"{count:,} {noun}s"
-
-
 def aligned(rows: Sequence[Sequence[str]], right: Sequence[int] = (), indent: str = "  ") -> str:
     """Rows of cells as lines of text in columns.
 
@@ -97,6 +97,31 @@ def aligned(rows: Sequence[Sequence[str]], right: Sequence[int] = (), indent: st
             cells.append(gap + cell if column in right else cell + gap)
         lines.append((indent + "  ".join(cells)).rstrip())
     return "\n".join(lines)
+
+
+def folded(text: str, columns: int) -> list[str]:
+    """Lines of at most so many columns, broken between words or behind a Chinese character."""
+    lines = [""]
+    for piece in _UNBROKEN.findall(text):
+        longer = lines[-1] + piece
+        if lines[-1] and display_width(longer) > columns:
+            lines.append(piece.lstrip())
+        else:
+            lines[-1] = longer if lines[-1] else piece.lstrip()
+    return [line for line in lines if line]
+
+
+def cut_to_width(text: str, columns: int) -> str:
+    """At most so many columns of a terminal, the last one an ellipsis where some are left out."""
+    if len(text) <= columns // 2 or display_width(text) <= columns:
+        return text
+    shown, used = [], 1  # for the ellipsis
+    for one in text:
+        used += display_width(one)
+        if used > columns:
+            break
+        shown.append(one)
+    return "".join(shown) + "…"
 
 
 def display_width(text: str) -> int:

@@ -11,7 +11,6 @@ from __future__ import annotations
 
 import html
 import shutil
-import unicodedata
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, Final
@@ -25,6 +24,7 @@ from tracer.recovery import IN_MEMORY, ParquetContent
 from tracer.schema import TABLES, Column
 from tracer.trace import Trace
 from tracer.views.cells import bounded, cells, title
+from tracer.views.labels import cut_to_width, display_width
 
 _MOST_ROWS: Final = 200
 _WIDEST_TEXT: Final = 48
@@ -154,7 +154,8 @@ def _text(
     if explain.language() != "en":
         heads.append([bounded(visible_text(str(name)), _WIDEST_TEXT) for name in frame.columns])
     rows = [*heads, *cells(frame.head(most), _WIDEST_TEXT)]
-    widths = [max(map(_width, column)) for column in zip(*rows, strict=True)]
+    rows = [[cut_to_width(cell, _WIDEST_TEXT) for cell in row] for row in rows]
+    widths = [max(map(display_width, column)) for column in zip(*rows, strict=True)]
     fitting = _fitting(widths, width)
     is_right = [_is_number(frame, place) for place in range(fitting)]
     lines = [_line(row, widths, is_right) for row in rows]
@@ -185,17 +186,9 @@ def _line(row: Sequence[str], widths: Sequence[int], is_right: Sequence[bool]) -
     """Cells in columns, by the width that a terminal gives each character."""
     texts = []
     for text, width, right in zip(row, widths, is_right, strict=False):
-        gap = " " * (width - _width(text))
+        gap = " " * (width - display_width(text))
         texts.append(gap + text if right else text + gap)
     return f"  {'  '.join(texts)}".rstrip()
-
-
-def _width(text: str) -> int:
-    # A Chinese character is two columns wide, an accent that joins the one before none.
-    return sum(
-        0 if unicodedata.combining(one) else 2 if unicodedata.east_asian_width(one) in "WF" else 1
-        for one in text
-    )
 
 
 def _provenance_line(frame: pd.DataFrame) -> list[str]:

@@ -9,6 +9,7 @@ import functools
 from typing import Any
 
 from tracer import explain
+from tracer.explain.languages import words
 from tracer.schema import STAGES
 from tracer.views.fonts import lacks_font
 
@@ -44,6 +45,11 @@ def stage_name(stage: str, phrase: str = "figure.stage") -> str:
     if stage not in STAGES:
         return stage
     return say(phrase, name=stage, title=explain.stage(stage, spoken()).title)
+
+
+def place_name(place: str) -> str:
+    """Where a tensor lies: a device by its name, what is offloaded in words."""
+    return str(words("charts", spoken())["places"].get(place, place))
 
 
 def _joined(phrase: str, parts: tuple[str, ...]) -> str:

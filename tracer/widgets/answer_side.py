@@ -22,6 +22,7 @@ SLIDERS: Final = {  # smallest, largest, step
     "min_p": (0.0, 1.0, 0.01),
 }
 """Settings of what-if that can be moved."""
+_MARKS: Final = ("text", "special", "image", "video", "pad", "taken")
 _LEVELS: Final = ("> 90 %", "> 60 %", "> 30 %", "> 10 %", "< 10 %")
 
 
@@ -49,7 +50,7 @@ def _answer(named: Named) -> Any:
     go_on = widgets.HBox([named.add("branch_text", typed), named.button("branch", wide=True)])
     return widgets.VBox([
         named.add("metrics", widgets.HTML()),
-        named.add("answer", TokenStrip(label=text("explorer.tab_answer"))),
+        named.add("answer", _strip("tab_answer")),
         widgets.HTML(_scale()),
         _details(named, "answer"),
         named.add("bars", Bars(words=_bar_words())),
@@ -58,7 +59,7 @@ def _answer(named: Named) -> Any:
 
 
 def _prompt(named: Named) -> Any:
-    strip = named.add("prompt", TokenStrip(label=text("explorer.tab_prompt")))
+    strip = named.add("prompt", _strip("tab_prompt"))
     return widgets.VBox([strip, _details(named, "prompt"), named.page("prompt")])
 
 
@@ -105,6 +106,11 @@ _OWN: Final[dict[str, Callable[[Named], Any]]] = {
     "export": _export,
 }
 """Tabs with widgets of their own; any other is a page."""
+
+
+def _strip(label: str) -> TokenStrip:
+    kinds = {kind: text(f"explorer.mark_{kind}") for kind in _MARKS}
+    return TokenStrip(label=text(f"explorer.{label}"), kinds=kinds)
 
 
 def _details(named: Named, strip: str) -> Any:

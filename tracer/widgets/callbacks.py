@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -29,6 +29,11 @@ class Callbacks:
     asking: Asking
     screen: Screen
     _folder: Path  # where exports go
+
+
+def is_place(index: int | None, among: Sequence[Any]) -> bool:
+    """Whether there is such a thing: a page that is behind may tell of one that is gone."""
+    return index is not None and 0 <= index < len(among)
 
 
 def callback(method: Callable[..., Any]) -> Callable[..., None]:

@@ -8,7 +8,7 @@ from tracer.demo import EXAMPLES, draw_movie, draw_scene
 from tracer.errors import TracerError
 from tracer.explain import text
 from tracer.widgets import pictures
-from tracer.widgets.callbacks import Callbacks, callback
+from tracer.widgets.callbacks import Callbacks, callback, is_place
 from tracer.widgets.pictures import Picture
 from tracer.widgets.state import settings
 
@@ -38,13 +38,17 @@ class Composing(Callbacks):
     @callback
     def edit_turn(self, number: int, words: str) -> None:
         """An earlier turn of the conversation was edited."""
-        turn = self.state.turns[number]
-        self.state.turns[number] = dataclasses.replace(turn, text=words)
+        turns = self.state.turns
+        if not is_place(number, turns):
+            return
+        turns[number] = dataclasses.replace(turns[number], text=words)
         self.asking.changed()
 
     @callback
     def delete_turn(self, number: int) -> None:
         """An earlier turn was taken out."""
+        if not is_place(number, self.state.turns):
+            return
         del self.state.turns[number]
         self.panel.fill(self.state)
         self.asking.changed()
@@ -92,9 +96,13 @@ class Composing(Callbacks):
     @callback
     def remove_picture(self, index: int) -> None:
         """A picture was taken out of the question."""
+        if not is_place(index, self.state.pictures):
+            return
         del self.state.pictures[index]
         self.asking.changed()
 
     def _add_picture(self, picture: Picture) -> None:
+        if not self.state.takes_pictures:
+            raise TracerError(text("explorer.no_pictures"))
         self.state.pictures.append(picture)
         self.asking.changed()

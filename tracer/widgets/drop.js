@@ -17,7 +17,7 @@ async function send(model, file) {
   }
 }
 
-function preview(item, index) {
+function preview(item, index, removes) {
   const node = document.createElement("div");
   node.className = "explorer-picture";
   const image = document.createElement("img");
@@ -36,7 +36,7 @@ function preview(item, index) {
   remove.className = "explorer-remove";
   remove.textContent = "×";
   remove.dataset.index = String(index);
-  remove.setAttribute("aria-label", `remove ${item.name}`);
+  remove.setAttribute("aria-label", `${removes}: ${item.name}`);
   node.append(image, words, remove);
   return node;
 }
@@ -57,7 +57,7 @@ function render({ model, el }) {
     const enabled = model.get("enabled");
     area.textContent = enabled ? model.get("label") : model.get("label_off");
     area.disabled = !enabled;
-    list.replaceChildren(...model.get("items").map(preview));
+    list.replaceChildren(...model.get("items").map((item, index) => preview(item, index, model.get("label_remove"))));
   };
   const take = async (files) => {
     for (const file of files) await send(model, file);

@@ -36,7 +36,7 @@ def explore(model: Any = None, front: Any = None, *, device: str | None = None) 
     Raises:
         MissingPackageError: ipywidgets or anywidget is not installed.
     """
-    require("ipywidgets", "anywidget", extra="lab", purpose="the explorer")
+    require("ipywidgets", "anywidget", extra="lab", purpose="explorer")
     return Explorer(model, front, device=device)
 
 

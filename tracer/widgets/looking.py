@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from tracer.explain import text
-from tracer.widgets.callbacks import Callbacks, callback
+from tracer.widgets.callbacks import Callbacks, callback, is_place
 
 
 class Looking(Callbacks):
@@ -16,7 +16,7 @@ class Looking(Callbacks):
         if run is None or self.state.is_busy:
             return
         marks = run.marks if strip == "answer" else run.prompt
-        if not 0 <= index < len(marks):
+        if not is_place(index, marks):
             return
         self.state.picked = (strip, index)
         self.screen.show_picked()
@@ -38,7 +38,8 @@ class Looking(Callbacks):
     @callback
     def pick_run(self, index: int | None) -> None:
         """Another answer was chosen to look at."""
-        if index is None or index == self.state.shown or self.state.is_busy:
+        state = self.state
+        if index == state.shown or state.is_busy or not is_place(index, state.runs):
             return
         self.state.shown, self.state.picked, self.state.what_if = index, None, {}
         self.screen.show_run()
@@ -48,7 +49,8 @@ class Looking(Callbacks):
         """Two answers were chosen to be compared."""
         if left is None or right is None:
             return
-        self.state.pair = (left, right)
+        if is_place(left, self.state.runs) and is_place(right, self.state.runs):
+            self.state.pair = (left, right)
         self.screen.show_pair()
 
     @callback

@@ -72,11 +72,16 @@ class Panel:
             self.named["bars"].can_take = True
 
     def set_sliders(self, values: dict[str, float]) -> None:
-        """Put the what-if sliders where the run's own settings are."""
+        """Put the what-if sliders where the run's own settings are, however far out."""
         with self._quietly():
             for name, value in values.items():
-                slider = self.named[f"what_if_{name}"]
-                slider.value = type(slider.value)(min(max(value, slider.min), slider.max))
+                slider, (least, most, _) = self.named[f"what_if_{name}"], SLIDERS[name]
+                kind = type(slider.value)
+                # A range may not end before it begins, not even between two lines.
+                slider.max = kind(max(most, value, slider.min))
+                slider.min = kind(min(least, value))
+                slider.max = kind(max(most, value))
+                slider.value = kind(value)
 
     def set_devices(self, names: list[str]) -> None:
         """The devices to choose from."""

@@ -40,6 +40,7 @@ class TokenStrip(_Part):
     before = traitlets.Unicode().tag(sync=True)
     picked = traitlets.Int(-1).tag(sync=True)
     label = traitlets.Unicode().tag(sync=True)
+    kinds: Any = traitlets.Dict().tag(sync=True)
 
     def append(self, start: int, tokens: list[list[Any]]) -> None:
         """Show more tokens while they come; the trait is set once, at the end."""
@@ -68,6 +69,7 @@ class DropArea(_Part):
     enabled = traitlets.Bool(True).tag(sync=True)
     label = traitlets.Unicode().tag(sync=True)
     label_off = traitlets.Unicode().tag(sync=True)
+    label_remove = traitlets.Unicode().tag(sync=True)
     most_bytes = traitlets.Int().tag(sync=True)
 
 

@@ -49,6 +49,7 @@ def _conversation(named: Named, turns: Any) -> list[Any]:
         caption("conversation"), turns, named.add("question", question),
         named.add("pictures", DropArea(
             label=text("explorer.drop"), label_off=text("explorer.text_only"),
+            label_remove=text("explorer.remove"),
             most_bytes=MOST_BYTES,
         )),
         named.add("scene", widgets.Dropdown(options=scenes, layout=widgets.Layout(**FULL))),

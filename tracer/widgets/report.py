@@ -47,14 +47,14 @@ def prompt_page(run: Run, trace: Trace) -> str:
     """The rendered template with who wrote what, the pictures' way, and runs of tokens."""
     segments = trace["segments"]
     pieces = "".join(
-        f'<span class="explorer-origin-{_origin(row.origin)}" title="{html.escape(row.origin)}">'
+        f'<span class="explorer-origin-{_origin(row.origin)}" title="{_author(row.origin)}">'
         f"{html.escape(_bounded(row.text))}</span>"
         for row in segments.itertuples()
     )
     if segments.empty:
         pieces = html.escape(_bounded(run.answer.prompt))
     keys = " ".join(
-        f'<span class="explorer-origin-{name}">{html.escape(name)}</span>'
+        f'<span class="explorer-origin-{name}">{_author(name)}</span>'
         for name in _ORIGINS
         if name in set(segments["origin"])
     )
@@ -159,7 +159,7 @@ def history_page(runs: Iterable[Run]) -> str:
                 (one.text for one in reversed(run.answer.messages) if one.role == "user"), ""
             ),
             "answer": _whole(run.answer) or run.answer.error,
-            "ended": run.answer.ended,
+            "ended": text(f"explorer.ended_{run.answer.ended}"),
             "settings": _given(run),
             "tokens": len(run.answer.ids),
             "time_ns": round(run.answer.seconds * 1e9),
@@ -227,6 +227,11 @@ def _given(run: Run) -> str:
 
 def _origin(name: Any) -> str:
     return name if name in _ORIGINS else "unknown"
+
+
+def _author(name: Any) -> str:
+    """Who wrote a piece of the prompt, as escaped words."""
+    return html.escape(text(f"roles.{name}") if name in _ORIGINS else str(name))
 
 
 def _bounded(words: str) -> str:

@@ -16,13 +16,13 @@ function shown(text, kind, many) {
   return text.replaceAll("\n", "↵\n").replaceAll("\t", "⇥");
 }
 
-function chip([text, probability, kind, many], index) {
+function chip([text, probability, kind, many], index, kinds) {
   const node = document.createElement("span");
   node.className = `explorer-chip explorer-p${level(probability)} explorer-kind-${kind}`;
   node.dataset.index = String(index);
   node.setAttribute("role", "option");
   node.textContent = shown(text, kind, many);
-  node.title = probability === null ? kind : `${(100 * probability).toFixed(1)} %`;
+  node.title = probability === null ? (kinds[kind] ?? kind) : `${(100 * probability).toFixed(1)} %`;
   return node;
 }
 
@@ -38,7 +38,8 @@ function render({ model, el }) {
   const begin = () => { row.dataset.before = model.get("before"); };
   const append = (tokens) => {
     const start = row.childElementCount;
-    row.append(...tokens.map((token, number) => chip(token, start + number)));
+    const kinds = model.get("kinds");
+    row.append(...tokens.map((token, number) => chip(token, start + number, kinds)));
   };
   const mark = () => {
     row.querySelector(".explorer-picked")?.classList.remove("explorer-picked");

@@ -87,7 +87,7 @@ def tell_problems(recorder: Recorder, survey: Survey) -> None:
     """A `faults` row for whatever can make a load fail or end with other values."""
     for one in survey.problems:
         if one.level != "note":
-            recorder.fault(one.file or survey.folder.name, one.sentence)
+            recorder.fault(one.file or survey.folder.name, one.english)
     if survey.missing_bytes:
         recorder.fault(
             survey.folder.name,
@@ -177,7 +177,7 @@ def _tell_files(
                 kind="weights",
                 format=_format(path),
                 read=False,
-                why_not=causes[path].sentence,
+                why_not=causes[path].english,
                 filesystem=filesystem,
             )
 
@@ -214,12 +214,13 @@ def _why_not(
 ) -> str | None:
     """Why a file's weights are not in the model: not asked for, not needed, or broken."""
     if path in causes:
-        return causes[path].sentence
+        return causes[path].english
     if read:
         return None
     if has_header:
         return "its tensors all stay in it, offloaded to the disk"
-    return _NOT_ASKED if survey is None else survey.why_not.get(path, _NOT_ASKED)
+    why = None if survey is None else survey.why_not.get(path)
+    return _NOT_ASKED if why is None else why.said("en")
 
 
 def _tell_tensors(

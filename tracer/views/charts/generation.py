@@ -110,7 +110,7 @@ def _line_of_tokens(above: Axes, below: Axes, tokens: pd.DataFrame, room: int) -
     # Upright words where the longest fits into its bar's share of eight inches.
     fits = max(map(_inches, texts)) < 8 / room
     style = {} if fits else {"rotation": 60, "ha": "right", "rotation_mode": "anchor"}
-    names(above.xaxis, places.tolist(), texts, **style)
+    names(above.xaxis, places.tolist(), texts, _LONGEST_TOKEN, **style)
 
 
 def _percentages(axes: Axes, chances: pd.Series[Any]) -> None:
@@ -151,33 +151,42 @@ def step_times(steps: pd.DataFrame) -> Chart:
     prefill, decode = parts[is_first], parts[~is_first]
     if parts.empty:
         return empty_chart(what, say("figure.needs_generate"))
-    chart = Chart(9, 3.6)
-    above, below = chart.subplots(2, 1, height_ratios=[1, 4])
+    chart = Chart(9, 1.4 if decode.empty else 3.6)
+    rows = [1] if decode.empty else [1, 4]
+    above, *below = chart.subplots(len(rows), 1, height_ratios=rows, squeeze=False)[:, 0]
     _stack(above, [0], prefill[list(_STEP_PARTS)].sum().to_frame().T, 0.6, sideways=True)
     fed = many("token", prefill["input_tokens"].sum())
     names(above.yaxis, [0], [say("step_times.prefill", tokens=fed)])
     durations(above.xaxis)
     quiet(above)
     legend(above)
+    for axes in below:
+        _decode_steps(axes, decode)
+    spent = parts[list(_STEP_PARTS)].sum()
+    known = {
+        "time": duration_label(prefill[list(_STEP_PARTS)].to_numpy().sum()),
+        "share": share_label(spent["forward_ns"], spent.sum()),
+    }
+    if decode.empty:
+        finding = say("step_times.prefill_alone", **known)
+    else:
+        mean = duration_label(decode[list(_STEP_PARTS)].sum(axis=1).mean())
+        steps = many("decode_step", len(decode))
+        finding = say("step_times.finding", steps=steps, mean=mean, **known)
+    chart.tell(what, finding)
+    return chart
+
+
+def _decode_steps(axes: Axes, decode: pd.DataFrame) -> None:
     width = max(1, -(-len(decode) // _MOST_BARS))
     bins = np.arange(len(decode)) // width
     means = decode.groupby(bins)[["step", *_STEP_PARTS]].mean()
-    _stack(below, means["step"].tolist(), means, 0.8 * width, sideways=False)
+    _stack(axes, means["step"].tolist(), means, 0.8 * width, sideways=False)
     label = "decode_step" if width == 1 else "decode_step_means"
-    below.set_xlabel(say(f"axis.{label}", width=width), fontsize=9, color=INK)
-    whole_numbers(below.xaxis)
-    durations(below.yaxis)
-    quiet(below)
-    spent = parts[list(_STEP_PARTS)].sum()
-    finding = say(
-        "step_times.finding",
-        time=duration_label(prefill[list(_STEP_PARTS)].to_numpy().sum()),
-        steps=many("decode_step", len(decode)),
-        mean=duration_label(decode[list(_STEP_PARTS)].sum(axis=1).mean()),
-        share=share_label(spent["forward_ns"], spent.sum()),
-    )
-    chart.tell(what, finding)
-    return chart
+    axes.set_xlabel(say(f"axis.{label}", width=width), fontsize=9, color=INK)
+    whole_numbers(axes.xaxis)
+    durations(axes.yaxis)
+    quiet(axes)
 
 
 def _stack(
@@ -212,7 +221,7 @@ def cache_growth(cache_layers: pd.DataFrame) -> Chart:
         index="step", columns="band", values="size_bytes", aggfunc="sum", fill_value=0
     )
     counts = layers.groupby("band")["layer"].nunique()
-    told = {
+    labels = {
         name: say("cache_growth.band", layers=many("layer", counts[name]), name=name)
         for name in bands
     }
@@ -223,7 +232,7 @@ def cache_growth(cache_layers: pd.DataFrame) -> Chart:
     edges = np.append(bands.index.to_numpy(dtype=float), float(bands.index.max()) + 1) - 0.5
     axes.stackplot(
         edges, np.column_stack([heights, heights[:, -1]]), step="post",
-        colors=COLOURS, labels=[told[name] for name in bands],
+        colors=COLOURS, labels=[labels[name] for name in bands],
     )  # fmt: skip
     axes.set_xlim(edges[0], edges[-1])
     axes.set_xlabel(say("axis.from_prefill"), fontsize=9, color=INK)
@@ -233,12 +242,12 @@ def cache_growth(cache_layers: pd.DataFrame) -> Chart:
     legend(axes)
     total = heights.sum(axis=0)
     steps = len(total) - 1
-    finding = say(
-        "cache_growth.finding",
-        first=bytes_label(total[0]),
-        last=bytes_label(total[-1]),
-        steps=many("more_step", steps),
-    )
-    growth = bytes_label((total[-1] - total[0]) / steps) if steps else ""
-    chart.tell(what, listed(finding, say("cache_growth.each", size=growth) if steps else ""))
+    first = bytes_label(total[0])
+    finding = say("cache_growth.prefill_alone", first=first)
+    if steps:
+        told = {"last": bytes_label(total[-1]), "steps": many("more_step", steps)}
+        growth = bytes_label((total[-1] - total[0]) / steps)
+        finding = say("cache_growth.finding", first=first, **told)
+        finding = listed(finding, say("cache_growth.each", size=growth))
+    chart.tell(what, finding)
     return chart

@@ -21,12 +21,15 @@ from tracer.views.figure import (
     quiet,
     sizes,
 )
-from tracer.views.fonts import drawable
+from tracer.views.fonts import drawable, text_inches
 from tracer.views.labels import bytes_label, duration_label
 from tracer.views.words import listed, many, say, stage_name
 
 _MOST_POINTS: Final = 600
 _BAND: Final = "#eef1f4"
+_NAME_POINTS: Final = 8
+_INCHES: Final = 2.1  # that the axes are high, about
+_MOST_ROOM: Final = 0.6  # of them, for names
 _STAGE_WIDTH: Final = 0.022  # of the time shown; narrower stages have no name
 _LINES: Final = (
     ("anonymous_bytes", BLUE, "-"),
@@ -64,9 +67,9 @@ def memory_over_time(memory: pd.DataFrame, stages: pd.DataFrame | None = None) -
         axes.plot(times, values, color=colour, linestyle=style, linewidth=1.8,
                   label=say(f"parts.{column}"), marker=mark, markersize=3.5, zorder=3)  # fmt: skip
     quiet(axes)
-    axes.set_ylim(bottom=0, top=axes.get_ylim()[1] * 1.4)
     axes.margins(x=0.01)
-    _bands(axes, _with_forwards(samples, stages), origin)
+    names = _bands(axes, _with_forwards(samples, stages), origin)
+    _make_room(axes, names)
     legend(axes)
     axes.set_xlabel(say("axis.since_start"), fontsize=9, color=INK)
     durations(axes.xaxis)
@@ -103,22 +106,31 @@ def _binned(samples: pd.DataFrame, column: str, origin: int) -> tuple[Any, Any]:
     return times[highest], values[highest]
 
 
-def _bands(axes: Axes, stages: pd.DataFrame, origin: int) -> None:
+def _make_room(axes: Axes, names: list[str]) -> None:
+    """Begin the bytes at 0 and end them so that the stages' names stand above all lines."""
+    longest = max((text_inches(name, _NAME_POINTS) for name in names), default=0.0)
+    room = min((longest + 0.12) / _INCHES, _MOST_ROOM)
+    axes.set_ylim(bottom=0, top=axes.get_ylim()[1] / (1 - room))
+
+
+def _bands(axes: Axes, stages: pd.DataFrame, origin: int) -> list[str]:
     """Every other stage shaded, the wide ones named: no colour has to be told apart."""
-    runs = stage_runs(stages, origin)
+    runs, names = stage_runs(stages, origin), []
     span = max(axes.get_xlim()[1], max((end for _, _, end in runs), default=0))
-    axes.set_xlim(axes.get_xlim()[0], max(axes.get_xlim()[1], span * 1.005))
+    begin = min(axes.get_xlim()[0], min((start for _, start, _ in runs), default=0) - span * 0.01)
+    axes.set_xlim(begin, max(axes.get_xlim()[1], span * 1.005))
     narrowest, last = span * _STAGE_WIDTH, -span
     for number, (stage, start, end) in enumerate(runs):
         if number % 2 == 0:
             axes.axvspan(start, end, color=_BAND, zorder=0, linewidth=0)
         if end - start >= narrowest and (start + end) / 2 - last >= narrowest:
             last = (start + end) / 2
+            names.append(drawable(stage_name(stage, "figure.block")))
             axes.text(
-                (start + end) / 2, 0.98, drawable(stage_name(stage, "figure.block")),
-                transform=axes.get_xaxis_transform(), rotation=90, fontsize=8, color=INK,
-                ha="center", va="top", zorder=1,
+                (start + end) / 2, 0.98, names[-1], transform=axes.get_xaxis_transform(),
+                rotation=90, fontsize=_NAME_POINTS, color=INK, ha="center", va="top", zorder=1,
             )  # fmt: skip
+    return names
 
 
 def _finding(samples: pd.DataFrame, lines: list[Any], origin: int) -> str:

@@ -22,7 +22,7 @@ from tracer.views.figure import (
 )
 from tracer.views.fonts import drawable
 from tracer.views.labels import bytes_label, share_label
-from tracer.views.words import listed, many, say
+from tracer.views.words import listed, many, place_name, say
 
 _MOST_LANES: Final = 12
 _PIXELS: Final = 1100
@@ -64,7 +64,7 @@ def placement_by_device(placed: pd.DataFrame) -> Chart:
         axes.text(1.005, lane, text, transform=axes.get_yaxis_transform(), fontsize=8, color=INK,
                   va="center")  # fmt: skip
     quiet(axes)
-    names(axes.yaxis, range(len(places)), places)
+    names(axes.yaxis, range(len(places)), [place_name(place) for place in places])
     axes.set(xlim=(0, span), ylim=(len(places) - 0.5, -0.5))
     axes.set_xlabel(say("axis.model_bytes"), fontsize=9, color=INK)
     sizes(axes.xaxis)
@@ -99,7 +99,7 @@ def _part_names(axes: Axes, lane: int, params: Any, begins: Any, ends: Any, span
         if width >= _LABELLED:
             axes.text(
                 (begins[start] + ends[number - 1]) / 2, lane,
-                drawable(cut(layers[start], max(4, int(width * 110)))), fontsize=7,
+                drawable(cut(layers[start], max(4, int(width * 95)))), fontsize=7,
                 color=INK, ha="center", va="center", parse_math=False,
                 bbox={"facecolor": "white", "edgecolor": "none", "pad": 1.2},
             )  # fmt: skip
@@ -119,7 +119,9 @@ def _finding(totals: pd.DataFrame, places: list[str]) -> str:
     told = []
     for place in sorted(places, key=lambda place: -sums[place])[:_MOST_TOLD]:
         size, share = bytes_label(sums[place]), share_label(sums[place], total)
-        told.append(say("placement_by_device.place", place=place, size=size, share=share))
+        told.append(
+            say("placement_by_device.place", place=place_name(place), size=size, share=share)
+        )
     known = {"size": bytes_label(total), "places": many("place", len(totals))}
     finding = say("placement_by_device.finding", **known, told=listed(*told))
     more = len(totals) - _MOST_TOLD

@@ -34,6 +34,7 @@ _SERIES: Final[tuple[tuple[str, str, Any], ...]] = (
     ("#4d7a3a", "^", "-."),
     (INK, "D", ":"),
 )
+_APART: Final = (0.03, 0.09)  # of an axis: closer numbers would overlap
 _LONGEST: Final = 30
 _GOOD_FIT: Final = 0.95
 
@@ -62,10 +63,12 @@ def turn_comparison(turns: pd.DataFrame) -> Chart:
     grid = chart.add_gridspec(2, 2, width_ratios=[3, 2])
     time = chart.add_subplot(grid[:, 0])
     fed, memory = chart.add_subplot(grid[0, 1]), chart.add_subplot(grid[1, 1])
-    handles = []
+    handles: list[Line2D] = []
+    marked: list[tuple[float, float]] = []
     for (name, group), (colour, mark, stroke) in zip(groups, _SERIES, strict=False):
         style: dict[str, Any] = {"color": colour, "marker": mark, "markersize": 5}
         _times(time, group, fits.loc[name], style, stroke)
+        _numbers(time, group, known, marked)
         turn = group["turn"].to_numpy(dtype=float)
         for axes, column in ((fed, "fed_tokens"), (memory, "cache_bytes")):
             axes.plot(turn, group[column].to_numpy(dtype=float), linestyle=stroke, **style)
@@ -87,15 +90,26 @@ def _times(
     n = group["prompt_tokens"].to_numpy(dtype=float)
     time = group["first_token_ns"].to_numpy(dtype=float)
     axes.plot(n, time, linestyle="none", **style)
-    for place, (x, y) in enumerate(zip(n, time, strict=True)):
-        axes.annotate(
-            str(group["turn"].iloc[place]), (x, y), (0, 6), textcoords="offset points",
-            ha="center", fontsize=7, color=INK,
-        )  # fmt: skip
     if not np.isnan(fit["c"]):
         curve = np.linspace(n.min(), n.max(), 100)
         fitted = fit["a"] + fit["b"] * curve + fit["c"] * curve**2
         axes.plot(curve, fitted, color=style["color"], linestyle=stroke, linewidth=1.2)
+
+
+def _numbers(
+    axes: Axes, group: pd.DataFrame, known: pd.DataFrame, marked: list[tuple[float, float]]
+) -> None:
+    """The turn over each mark, but not where a number stands already: it could not be read."""
+    across, up = known["prompt_tokens"].max() or 1, known["first_token_ns"].max() or 1
+    columns = ("turn", "prompt_tokens", "first_token_ns")
+    for turn, x, y in zip(*(group[column] for column in columns), strict=True):
+        place = x / across, y / up
+        if all(abs(place[0] - a) > _APART[0] or abs(place[1] - b) > _APART[1] for a, b in marked):
+            marked.append(place)
+            axes.annotate(
+                str(turn), (x, y), (0, 6), textcoords="offset points", ha="center", fontsize=7,
+                color=INK,
+            )  # fmt: skip
 
 
 def _axes(time: Axes, fed: Axes, memory: Axes, known: pd.DataFrame) -> None:
