@@ -29,6 +29,7 @@ ORDER: Final = (
 """What the library looks for in a local folder, in this order (`_get_resolved_checkpoint_files`,
 modeling_utils.py, 4.51.3 to 5.24.0)."""
 _VARIANT: Final = re.compile(r"(?:model|pytorch_model)\.([\w-]+)\.(?:safetensors|bin)")
+_BYTE_ORDER_MARK: Final = b"\xef\xbb\xbf"
 _SIDE_KINDS: Final = ("config", "generation_config", "tokenizer", "processor", "template")
 _ADAPTERS: Final = ("adapter_model.safetensors", "adapter_model.bin")
 
@@ -269,6 +270,25 @@ def _disagreements(
         yield from problems.of_index(index, headers, present)
 
 
+def _marked(path: str) -> Problem:
+    return problems.problem(
+        "damaged_json",
+        f"{path} begins with a byte order mark, which the library's reader of JSON refuses: save "
+        "it as UTF-8 without one",
+        file=path,
+        expected="{",
+        found="byte order mark",
+    )
+
+
+def _instead(files: list[FolderFile]) -> str:
+    """What to do about a folder without a configuration."""
+    below = [file.path.rpartition("/")[0] for file in files if file.kind == "config"]
+    if any(file.path == "model_index.json" for file in files):
+        return f"it is a pipeline of parts: {problems.named(below)} hold a model each"
+    return f"{problems.named(below)} has one: give that folder" if below else "download it"
+
+
 def _beside(
     root: Path, files: list[FolderFile], settings: dict[str, dict[str, Any]]
 ) -> Iterator[Problem]:
@@ -279,14 +299,18 @@ def _beside(
         try:
             if file.format == "json":
                 settings[file.path] = checkpoint.read_json(root / file.path)
+                if signature.read_start(root / file.path)[0].startswith(_BYTE_ORDER_MARK):
+                    yield _marked(file.path)
             else:
                 signature.read_start(root / file.path)
         except CheckpointError as error:
             yield problems.from_error(error, file.path)
-    if not any(file.kind in {"config", "adapter_config"} for file in files):
+    if not any(
+        file.kind in {"config", "adapter_config"} and "/" not in file.path for file in files
+    ):
         yield problems.problem(
             "no_config",
-            "the folder has no config.json, so no model can be built from it; download it",
+            f"the folder has no config.json, so no model can be built from it; {_instead(files)}",
             expected="config.json",
             found=0,
         )

@@ -28,8 +28,17 @@ def count(cache: Any) -> Any:
         keys = _first_keys(cache)
         return None if keys is None else int(keys.shape[-2])
     counter = getattr(cache, "get_seq_length", None)
-    seen: Any = None if counter is None else counter()
+    seen: Any = None if counter is None or holds_states_alone(cache) else counter()
     return seen.clone() if hasattr(seen, "clone") else seen
+
+
+def holds_states_alone(cache: Any) -> bool:
+    """Whether no layer holds keys: a state of fixed size counts no tokens, and says so by raising.
+
+    `Cache.get_seq_length` (cache_utils.py, 5.24.0).
+    """
+    layers = getattr(cache, "layers", None)
+    return bool(layers) and not any(hasattr(layer, "get_seq_length") for layer in layers)
 
 
 def is_known(cache: Any) -> bool:

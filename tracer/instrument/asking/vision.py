@@ -98,7 +98,10 @@ def _compare(run: Run, embeddings: Any) -> None:
     if not wanted or rest or not times or len(flat) <= max(wanted):
         return
     if times > 1:
-        features = torch.cat(_repeated(features, [len(row) for row in places[::times]], times))
+        counts = [len(row) for row in places[::times]]
+        if sum(counts) != len(features):
+            return  # pooled to one vector a picture: these are not what takes the places
+        features = torch.cat(_repeated(features, counts, times))
     index = torch.tensor(wanted, device=flat.device)
     equal = (flat[index] == features.to(flat.device, flat.dtype)).all(-1)
     run.replaced = [bool(one) for one in equal.tolist()]
