@@ -11,9 +11,11 @@ import dataclasses
 from typing import Final, Literal
 
 SCHEMA_VERSION: Final = 1
+"""Version written into each manifest; a reader refuses a newer one in one sentence."""
 SHAPE_MISFIT: Final = "its shape does not fit "
 """How `checkpoint_tensors.because` of a tensor begins that was refused; parameters follow."""
-"""Version written into each manifest; a reader refuses a newer one in one sentence."""
+CLASS_EXPECTS: Final = "; its class expects it in no file"
+"""How `placements.because` of a parameter ends that the class computes by itself."""
 
 Kind = Literal["integer", "real", "boolean", "text", "json", "bytes"]
 Provenance = Literal["measured", "derived", "estimated"]

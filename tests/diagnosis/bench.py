@@ -12,6 +12,8 @@ from pathlib import Path
 from typing import Any
 
 import torch
+import transformers
+from diagnosis import others
 from instrument.families import FAMILIES, saved
 from transformers import (
     AutoModelForCausalLM,
@@ -35,6 +37,7 @@ class Bench:
 
     def __init__(self, place: Path) -> None:
         self.place = place
+        self.last: Any = None  # the newest recording: of a run that raised, all there is
         torch.set_num_threads(1)
 
     def new(self) -> Path:
@@ -49,12 +52,25 @@ class Bench:
         return folder
 
     @functools.cache  # noqa: B019
+    def other(self, family: str) -> Path:
+        """A family of `diagnosis.others` as `save_pretrained` writes it; not to be changed."""
+        folder = self.new()
+        others.saved(family, folder)
+        return folder
+
+    def other_auto(self, family: str) -> Any:
+        """The Auto class of such a family."""
+        return getattr(transformers, others.OTHERS[family][0])
+
+    @functools.cache  # noqa: B019
     def model(self, family: str) -> Any:
         """A family's toy in memory, made before any recording; not to be changed."""
         return self.fresh(family)
 
     def fresh(self, family: str) -> Any:
-        """The same as a model of its own, to be changed."""
+        """The same as a model of its own, to be changed; of either kind of family."""
+        if family in others.OTHERS:
+            return self.other_auto(family).from_pretrained(self.other(family)).eval()
         auto, _ = FAMILIES[family]()
         return auto.from_pretrained(self.folder(family)).eval()
 
@@ -90,6 +106,7 @@ class Bench:
     def recorded(self, **options: Any) -> Iterator[Any]:
         """A recording in memory; its `.trace` is there after the block."""
         with tracer.record(None, strict=True, **options) as recording:
+            self.last = recording
             yield recording
 
 

@@ -6,8 +6,8 @@ import json
 from typing import Any, Final
 
 from tracer.diagnosis.finding import Found, Severity, cells, rows_of
+from tracer.diagnosis.placed import model_title
 from tracer.diagnosis.rules import Answers, rule
-from tracer.diagnosis.weights import model_title
 from tracer.trace import Trace
 
 _COMPILED: Final = "pytorch/pytorch#117758, pytorch/pytorch#115750"

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 from tracer import problems
 from tracer.explain.sentences import phrase
 from tracer.formats.entries import TensorEntry, dtype_name
-from tracer.inspecting.prefixes import PrefixRule, prefix_rules
+from tracer.inspecting.othernames import NameRule, name_rules
 from tracer.problems import Problem, named
 from tracer.views.labels import share_label
 
@@ -65,7 +65,7 @@ class Key:
 
 def compared(
     model: Any, entries: Mapping[str, TensorEntry], files: Mapping[str, str]
-) -> tuple[list[Param], list[Key], list[PrefixRule], list[Problem]]:
+) -> tuple[list[Param], list[Key], list[NameRule], list[Problem]]:
     """Parameters, tensors of the files, prefix rules between them, and what does not fit.
 
     Args:
@@ -111,7 +111,7 @@ def compared(
     missing = [one.param for one in params if one.status == "missing"]
     unexpected = [one.key for one in keys if one.status == "unexpected"]
     stored = {key: one.shape for key, one in entries.items()}
-    rules = prefix_rules(missing, unexpected, (shapes, stored))
+    rules = name_rules(missing, unexpected, (shapes, stored))
     return params, keys, rules, list(_differences(params, keys, rules))
 
 
@@ -211,9 +211,7 @@ def _key(
     )
 
 
-def _differences(
-    params: list[Param], keys: list[Key], rules: list[PrefixRule]
-) -> Iterator[Problem]:
+def _differences(params: list[Param], keys: list[Key], rules: list[NameRule]) -> Iterator[Problem]:
     whole = sum(math.prod(one.shape) for one in params if one.kind == "parameter") or 1
     sizes = {one.param: math.prod(one.shape) for one in params}
     explained: set[str] = set()

@@ -770,6 +770,9 @@ PASSED_OVER: Final = ("_keys_to_ignore_on_load_missing", "_keys_to_ignore_on_loa
 UNDIVIDED: Final = "_no_split_modules"
 """Classes of modules that a device map keeps in one piece."""
 
+ENCODING: Final = "_encode_plus"
+"""What a tokenizer's `__call__` hands all its arguments to (tokenization_utils_base.py)."""
+
 IGNORED_TOKENIZER_ARGUMENTS: Final[tuple[tuple[Version, tuple[str, ...]], ...]] = (
     (FIVE, ("use_fast",)),
     ((0, 0), ()),

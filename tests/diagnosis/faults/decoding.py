@@ -130,3 +130,30 @@ def a_whole_sequence_decoded(bench: Bench):
 @clean("prompt_decoded")
 def an_answer_decoded(bench: Bench):
     return _decoded(bench, cut=True)
+
+
+def _each_decoded(bench: Bench, decode):
+    model, tokenizer = bench.chat_model()
+    with bench.recorded() as recording:
+        text = tokenizer.apply_chat_template(MESSAGES, tokenize=False, add_generation_prompt=True)
+        inputs = tokenizer(text, return_tensors="pt")
+        output = model.generate(**inputs, do_sample=False, max_new_tokens=5)
+        decode(tokenizer, output)
+    return recording.trace
+
+
+@fault("prompt_decoded")
+def each_row_decoded_whole_with_its_marks(bench: Bench):
+    return _each_decoded(bench, lambda tokenizer, output: [tokenizer.decode(one) for one in output])
+
+
+@fault("prompt_decoded")
+def the_first_row_decoded_whole(bench: Bench):
+    return _each_decoded(
+        bench, lambda tokenizer, output: tokenizer.decode(output[0], skip_special_tokens=True)
+    )
+
+
+@fault("repetition_loop")
+def a_model_that_says_one_word_for_ever(bench: Bench):
+    return _asked(bench, _rigged(bench, [20] + [21] * 25), max_new_tokens=26)

@@ -1,5 +1,7 @@
 """Faults of how a prompt is put together."""
 
+import contextlib
+
 import torch
 from diagnosis.bench import Bench
 from diagnosis.cases import clean, fault
@@ -163,3 +165,65 @@ def a_tokenizer_that_ends_every_text(bench: Bench):
 def the_same_tokenizer_without_special_tokens(bench: Bench):
     tokenizer = _with_ends(bench)
     return _asked(bench, lambda _: _plain(tokenizer, "The shapes are"))
+
+
+@fault("ids_without_row")
+def ids_of_another_models_tokenizer(bench: Bench):
+    _, tokenizer = bench.chat_model()
+    with contextlib.suppress(IndexError):
+        return _asked_of(bench, bench.fresh("llama"), tokenizer)
+    return bench.last.trace
+
+
+@fault("ids_without_row")
+def ids_of_another_tokenizer_after_a_recorded_load(bench: Bench):
+    _, tokenizer = bench.chat_model()
+    with bench.recorded() as recording, contextlib.suppress(IndexError):
+        model = bench.other_auto("phi3").from_pretrained(bench.other("phi3"))
+        model.generate(**_plain(tokenizer, _rendered(tokenizer)), **GREEDY)
+    return recording.trace
+
+
+@clean("ids_without_row")
+def ids_that_the_embedding_has_rows_for(bench: Bench):
+    with bench.recorded() as recording:
+        model = bench.other_auto("phi3").from_pretrained(bench.other("phi3"))
+        ids = torch.tensor([[61, 62, 63]])
+        model.generate(ids, attention_mask=torch.ones_like(ids), **GREEDY)
+    return recording.trace
+
+
+def _asked_of(bench: Bench, model, tokenizer):
+    with bench.recorded() as recording:
+        model.generate(**_plain(tokenizer, _rendered(tokenizer)), **GREEDY)
+    return recording.trace
+
+
+@fault("special_typed", "placeholders_differ")
+def a_user_who_writes_a_pictures_marker(bench: Bench):
+    model, processor = bench.seeing_model()
+    typed = [{"role": "user", "content": [{"type": "text", "text": "What is <|image_pad|>?"}]}]
+    with bench.recorded() as recording, contextlib.suppress(ValueError, RuntimeError):
+        text = processor.apply_chat_template(typed, tokenize=False, add_generation_prompt=True)
+        inputs = processor.tokenizer(text, return_tensors="pt")
+        model.generate(**inputs, **GREEDY)
+    return recording.trace
+
+
+@fault("begin_doubled")
+def a_tokenizer_that_adds_the_begin_which_the_template_wrote(bench: Bench):
+    from tokenizers.processors import TemplateProcessing
+    from transformers import AutoTokenizer
+
+    model, _ = bench.chat_model()
+    tokenizer = AutoTokenizer.from_pretrained(bench.chat())
+    begin = "<|im_start|>"
+    tokenizer.bos_token = begin
+    tokenizer.chat_template = "{{ bos_token }}" + tokenizer.chat_template.lstrip()
+    tokenizer.backend_tokenizer.post_processor = TemplateProcessing(
+        single=f"{begin} $A", special_tokens=[(begin, tokenizer.bos_token_id)]
+    )
+    with bench.recorded() as recording:
+        inputs = tokenizer(_rendered(tokenizer), return_tensors="pt")
+        model.generate(**inputs, **GREEDY)
+    return recording.trace

@@ -6,6 +6,7 @@ Told as the recorder's own work; what comes out in the end is told by `answers.p
 from __future__ import annotations
 
 import sys
+from collections.abc import Iterator
 from typing import Any, Final
 
 from tracer.instrument import measure, model_state, modules
@@ -208,16 +209,26 @@ def _plain_attributes(part: Any) -> dict[str, Any]:
 
 
 def _tell_inputs(run: Run) -> None:
-    for name, value in run.kwargs.items():
-        if not hasattr(value, "element_size"):
-            continue
+    for name, value in _tensors(run):
         run.recorder.add_fact(
             "inputs",
             run.span.seq,
             run.span.seq,
-            tensor=run.model.main_input_name if name == "inputs" else name,
+            tensor=name,
             shape=measure.shape_of(value),
             dtype=measure.dtype_name(value.dtype),
             device=str(value.device),
             size_bytes=measure.size_of(value),
         )
+
+
+def _tensors(run: Run) -> Iterator[tuple[str, Any]]:
+    """Tensors among the arguments by name; those in a list, as pictures may come, each by place."""
+    for name, value in run.kwargs.items():
+        named = run.model.main_input_name if name == "inputs" else name
+        if hasattr(value, "element_size"):
+            yield named, value
+        elif isinstance(value, list):
+            for place, one in enumerate(value):
+                if hasattr(one, "element_size"):
+                    yield f"{named}[{place}]", one

@@ -155,6 +155,9 @@ def _compare(run: Run, embeddings: Any) -> None:
         run.features = []
         return
     kinds = [[marks.kind(one) for one in ids] for ids in run.prompt[::times]]
+    if sum(kind is not None for row in kinds for kind in row) != made:
+        run.features = []  # pooled to one vector a picture: these are not what takes the places
+        return
     image, video = (
         torch.tensor([[one == kind for one in row] for row in kinds], dtype=torch.bool)
         for kind in ("image", "video")

@@ -9,7 +9,7 @@ from __future__ import annotations
 from typing import Any
 
 from tracer.instrument import measure
-from tracer.instrument.loads import devices, load_settings, placements, resolution
+from tracer.instrument.loads import devices, load_settings, placements, renames, resolution
 from tracer.instrument.loads.folder_facts import folder_of, tell_checkpoint
 from tracer.instrument.loads.load_notes import Load
 from tracer.instrument.loads.named_tensors import (
@@ -84,7 +84,7 @@ def tell(load: Load, model: Any, outer: Load | None) -> None:
     _tell_model(load, model, named, tied)
     placements.note_replaced(load, named, tied)
     tell_checkpoint(load, has_failed=False)
-    placements.describe(load, named, tied)
+    placements.describe(load, named, tied, renames.passed_over(model)[0])
     if outer is not None:
         placements.hand_out(load, outer, named)
     load_settings.tell(load, model)

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import itertools
 import operator
+import re
 import weakref
 from typing import Any, Final
 
@@ -17,6 +18,7 @@ from tracer.instrument.loads import extremes, shard_facts, written
 from tracer.instrument.loads.load_notes import NO_TIMES, Inner, Load, Plan
 from tracer.instrument.loads.named_tensors import Named, residence, without_adapter
 from tracer.rows import names_text, shape_text
+from tracer.schema import CLASS_EXPECTS
 
 
 def write(load: Load) -> None:
@@ -33,8 +35,17 @@ def write(load: Load) -> None:
     load.state.recorder.add_facts("placements", load.call, len(rows), model=load.model, **columns)
 
 
-def describe(load: Load, named: list[Named], tied: dict[str, str]) -> None:
-    """Put the rows together; `write` hands them over, after a verification if there is one."""
+def describe(
+    load: Load, named: list[Named], tied: dict[str, str], unasked: re.Pattern[str] | None = None
+) -> None:
+    """Put the rows together; `write` hands them over, after a verification if there is one.
+
+    Args:
+        load: The load.
+        named: Parameters and buffers of the finished model.
+        tied: Names that stand for the tensor of another one.
+        unasked: Names that the class itself expects in no file, such as tables of sines.
+    """
     sources: dict[str, list[str]] = {}
     for key, plan in load.plans.items():
         for target in load.parts.get(plan.param, (plan.param,)):
@@ -54,6 +65,8 @@ def describe(load: Load, named: list[Named], tied: dict[str, str]) -> None:
         else:
             place = residence(each)
             origin, because = shard_facts.origin(load, load.shards, name, each.persistent, place)
+        if origin == "initialised" and unasked is not None and unasked.search(name):
+            because += CLASS_EXPECTS
         if origin == "checkpoint" and keys and load.plans[keys[0]].operations:
             origin, because = "converted", _converted(load, name, keys, because)
         elif name in load.mismatched and keys:
