@@ -199,6 +199,7 @@ def module_batch(
     hot: Sequence[HotRow],
     thread: str,
     values: dict[int, tuple[float, float, float, int]],
+    arguments: dict[int, tuple[dict[str, Any], dict[str, Any]]],
 ) -> pa.RecordBatch:
     """A thread's module calls as one batch of `modules`."""
     frames, contexts, ends, given, made, circumstances = zip(*hot, strict=True)
@@ -224,6 +225,8 @@ def module_batch(
     }
     if values:
         columns |= _statistics(seqs, values)
+    if arguments:
+        columns |= _argument_cells(seqs, arguments)
     schema = arrow_schema("modules")
     arrays = [
         _as_array(columns[field.name], field.type)
@@ -269,6 +272,17 @@ def _statistics(
     return {
         name: [cell[place] for cell in cells]
         for place, name in enumerate(("mean", "std", "abs_max", "nonfinite"))
+    }
+
+
+def _argument_cells(
+    seqs: Any, arguments: dict[int, tuple[dict[str, Any], dict[str, Any]]]
+) -> dict[str, list[str | None]]:
+    """What was given and made, of the few calls that it is told of."""
+    told = [arguments.get(int(seq)) for seq in seqs]
+    return {
+        name: [None if one is None else _json_cell(one[place]) for one in told]
+        for place, name in enumerate(("arguments", "returned"))
     }
 
 

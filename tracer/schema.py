@@ -225,6 +225,8 @@ _TABLES = (
         _real("std", "Standard deviation of the output, in float32; with values=True"),
         _real("abs_max", "Largest magnitude of the output; with values=True"),
         _integer("nonfinite", "Infinities and NaN in the output; with values=True"),
+        _json("arguments", "What went in, by name; of the first call from the same place"),
+        _json("returned", "What came out, part by part; of the first call from the same place"),
     ),
     _event(
         "steps",

@@ -54,6 +54,7 @@ class ThreadState:
     """
 
     __slots__ = (
+        "arguments",
         "asked",
         "below",
         "call",
@@ -88,6 +89,7 @@ class ThreadState:
         self.place: Place | None = None  # of the outermost model that runs
         self.rows: list[HotRow] = []
         self.values: dict[int, tuple[float, float, float, int]] = {}
+        self.arguments: dict[int, tuple[dict[str, Any], dict[str, Any]]] = {}  # and what was made
         self.recorder_ns = 0
         self.counts: dict[str, int] = {}
         self.held: list[tuple[str, dict[str, Any]]] = []

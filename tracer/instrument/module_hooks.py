@@ -15,7 +15,7 @@ from typing import Any, Final
 
 import torch
 
-from tracer.instrument import measure
+from tracer.instrument import measure, module_arguments
 from tracer.instrument.hooks import InertInCopies
 from tracer.recorder import Recorder
 from tracer.rows import Circumstances, Frame, ModuleSlot
@@ -30,6 +30,8 @@ _NOTHING: Final = Circumstances()
 
 _Known = tuple[Any, int, Any, Circumstances]
 """Place, slot of the module around, dtype of the output, and what calls like that share."""
+_Called = tuple[Any, tuple[Any, ...], dict[str, Any], Any]
+"""A module, what it was given by position and by keyword, and what it made."""
 
 
 def hook_module(recorder: Recorder, model: str, path: str, module: Any) -> Iterator[Any]:
@@ -91,12 +93,16 @@ class ModuleHooks:
                 given = first_tensor(given if args else kwargs)
             made = output if output.__class__ is _Tensor else first_tensor(output)
             if given is None or made is None:
-                self._without_tensors(state, frame, end, given, made, output)
+                self._without_tensors(
+                    state, frame, end, given, made, (module, args, kwargs, output)
+                )
                 return
             above = frames[-1][2] if frames else -1
             last, dtype = self.last, made.dtype
             if last[0] is not state.place or last[1] != above or last[2] is not dtype:
-                found = self._circumstances(state, above, made)
+                found = self._circumstances(
+                    state, above, made, frame[0], (module, args, kwargs, output)
+                )
                 # Where nobody says whence the model was called, each call is looked at.
                 last = self.last = (state.place or self, above, dtype, found)
             state.rows.append((frame, state.context, end, given.shape, made.shape, last[3]))
@@ -127,11 +133,21 @@ class ModuleHooks:
             raise error
 
     def _circumstances(
-        self, state: ThreadState, above: int, made: Any, status: str = "ok"
+        self,
+        state: ThreadState,
+        above: int,
+        made: Any,
+        seq: int,
+        called: _Called,
+        status: str = "ok",
     ) -> Circumstances:
         """What a call shares with others from the same place; its path is walked for the first."""
         dtype = None if made is None else made.dtype
         key = (state.place, above, dtype, status)
+        if key not in self.known:
+            module, args, kwargs, output = called
+            arguments = module_arguments.describe(module, args, kwargs)
+            state.arguments[seq] = arguments, module_arguments.of(output)
         found = None if state.place is None else self.known.get(key)
         if found is None:
             found = self.known[key] = Circumstances(
@@ -143,13 +159,14 @@ class ModuleHooks:
         return found
 
     def _without_tensors(
-        self, state: ThreadState, frame: Frame, end: int, given: Any, made: Any, output: Any
+        self, state: ThreadState, frame: Frame, end: int, given: Any, made: Any, called: _Called
     ) -> None:
         """The row of a call that was given no tensor or made none, perhaps because it failed."""
         # On an exception torch calls the hook while the exception is being handled.
-        failed = output is None and sys.exc_info()[0] is not None
+        failed = called[3] is None and sys.exc_info()[0] is not None
         above = state.frames[-1][2] if state.frames else -1
-        found = self._circumstances(state, above, made, "error" if failed else "ok")
+        status = "error" if failed else "ok"
+        found = self._circumstances(state, above, made, frame[0], called, status)
         took, gave = (None if one is None else one.shape for one in (given, made))
         state.rows.append((frame, state.context, end, took, gave, found))
 
