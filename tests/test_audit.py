@@ -558,6 +558,14 @@ def test_an_image_that_reached_no_model_is_counted_only(rows):
     assert "1 never reached a model" in answer.loc["7 placeholders = features", "found"]
 
 
+@pytest.mark.parametrize(("replaced", "is_broken"), [(4, False), (3, True)])
+def test_an_image_of_which_no_number_is_expected_is_judged_by_its_embeddings(
+    rows, replaced, is_broken
+):
+    rows["images"][0] |= {"expected_tokens": None, "replaced_embeddings": replaced}
+    assert bool(broken(judge(rows))) == is_broken
+
+
 def test_placeholders_of_a_passed_cache_need_no_image(rows):
     placeholders_without_any_image(rows)
     rows["calls"][1]["cache_prefix_tokens"] = 6

@@ -22,7 +22,9 @@ _REST_STEP_NS: Final = 300_000
 # These do nothing in their own body: without children they are unobserved, not leaves.
 _MODEL_LOAD: Final = "load of a model"
 _COMPOSITE: Final = {"generate", "pipeline", _MODEL_LOAD}
-_WAITING: Final = "generate_batch"  # for a thread of the library's, whose forwards are calls
+# The one waits for a thread of the library's, whose forwards are calls; the other is the work of a
+# model's own class, of which the calls within are seen.
+_NOT_JUDGED: Final = frozenset({"generate_batch", "own_generate"})
 # Points in time, and the one event table with millions of rows, which is read only if needed.
 _NO_CHILDREN: Final = {"memory", "messages", "faults", "modules"}
 _NEEDED: Final = (
@@ -74,7 +76,7 @@ def _can_judge(source: Source, share: _Share) -> bool:
     """Whether a rest says something: a leaf explains itself by its own name."""
     if share.kind in _COMPOSITE:
         return True
-    if share.kind == _WAITING:
+    if share.kind in _NOT_JUDGED:
         return False
     return share.has_children and "modules" not in source.dropped
 

@@ -7,7 +7,7 @@ import sys
 from typing import Any, Final
 
 from tracer.instrument import memory, model_state, modules
-from tracer.instrument.answering import loops
+from tracer.instrument.answering import generation, loops
 from tracer.instrument.asking import fed
 from tracer.instrument.installer import INSTALLER
 from tracer.instrument.stages import Call, Observer, open_call
@@ -24,7 +24,11 @@ def forward_call(state: ThreadState, call: Call) -> Observer:
     if run is not None:
         memory.first_forward(state, run.name, ended=False)  # an encoder runs ahead of the rest
     outer = state.place
-    if run is not None and run.awaits_forward(model):
+    is_step = run is not None and run.awaits_forward(model)
+    if run is not None and not is_step and run.is_between_forwards(model):
+        generation.begin_unprepared(state, run, loops.given_to(model, call))
+        is_step = True
+    if run is not None and is_step:
         stack = run.where_it_stands()
         if stack not in run.places:
             run.places[stack] = _place(state, stack, model)

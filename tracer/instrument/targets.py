@@ -589,6 +589,15 @@ TARGETS: Final[tuple[Target, ...]] = (
     Target(_PIPELINE, "postprocess", "stages.span", "output", every_subclass=True),
     # generate(): the set-up, then the decoding method, whose steps are seen by their parts.
     Target(_GENERATION, "generate", "answering.generation.generate", "setup", route="root"),
+    # What a class has of that name goes round the library's own; that one is met by the row above.
+    Target(
+        _GENERATION,
+        "generate",
+        "answering.generation.around",
+        "setup",
+        route="root",
+        every_subclass=True,
+    ),
     Target(
         _BATCHING, "generate_batch", "answering.batching.batch", "setup", "root", since=LATE_FOUR
     ),
@@ -700,6 +709,11 @@ ROTARY_FUNCTIONS: Final = {
 
 ROPE_INDEX_METHOD: Final = "get_rope_index"
 """Method that computes three-axis positions; found on the class that defines it."""
+
+FEATURE_METHODS: Final = {"get_image_features": "image", "get_video_features": "video"}
+"""Methods of a vision-language model that make the embeddings of its pictures, and of what kind;
+found on the classes that define them. 4.51.3 has none for Qwen: there the vision part itself makes
+them (checked on 5.24.0, 4.57.6 and 4.51.3)."""
 
 POSITION_MEMORY: Final = "rope_deltas"
 """Attribute in which vision models keep, from one forward to the next, how far the last prompt's

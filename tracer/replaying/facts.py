@@ -29,7 +29,8 @@ _TELLING: Final = {
     ),
     "module": ("class_name", "dtype", "device", "mean", "std", "abs_max", "nonfinite"),
     "step": (
-        *("kind", "input_tokens", "drafted_tokens", "first_position", "last_position"),
+        *("kind", "input_tokens", "drafted_tokens", "logits_tokens", "first_position"),
+        *("last_position",),
         *("position_offset", "mask", "cache_tokens_before", "cache_tokens_after", "cache_bytes"),
         *("prepare_ns", "forward_ns", "processors_ns", "select_ns", "stop_ns", "recorder_ns"),
         *("rope_index_calls", "rotary_calls", "rotary_applications", "undone"),
