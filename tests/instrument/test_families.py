@@ -145,6 +145,34 @@ LINEAR = {
 }  # fmt: skip
 
 
+@pytest.mark.skipif(release() >= FIVE, reason="since then such states are layers of any cache")
+@pytest.mark.parametrize("way", ["generate", "loop"])
+def test_states_in_a_cache_of_the_models_own_take_their_bytes(way):
+    model, kept = _built("MambaForCausalLM", *LINEAR["MambaForCausalLM"]), {}
+
+    model.register_forward_hook(lambda module, args, output: kept.update(cache=output.cache_params))
+
+    def work():
+        if way == "generate":
+            return _asked(model, ROWS)
+        with torch.no_grad():
+            given = {"cache_params": model(ROWS, use_cache=True).cache_params, "use_cache": True}
+            given["cache_position"] = torch.arange(4, 5)  # as many as its convolution looks back
+            return model(ROWS[:, :1], **given).logits
+
+    _, trace = _healthy(work)
+    steps = trace["steps"].sort_values("seq")
+    assert steps["kind"].tolist() == ["prefill"] + ["decode"] * (len(steps) - 1)
+    assert steps["cache"].nunique() == 1
+    last = trace["cache_layers"].query("step == step.max()").sort_values("layer")
+    cache = kept["cache"]
+    held = [a.nbytes + b.nbytes for a, b in zip(cache.conv_states, cache.ssm_states, strict=True)]
+    assert last["size_bytes"].tolist() == held
+    assert set(last["class_name"]) == {"MambaCache"}
+    assert last[["tokens_seen", "tensor_tokens", "capacity_tokens"]].isna().all(axis=None)
+    assert steps["cache_bytes"].iloc[-1] == sum(held)
+
+
 @pytest.mark.skipif(release() < FIVE, reason="there such states are in caches of each model's own")
 @pytest.mark.parametrize("family", LINEAR)
 def test_states_of_linear_attention_take_their_bytes_and_hold_no_tokens(family):

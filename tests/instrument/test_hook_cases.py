@@ -12,6 +12,7 @@ from instrument.toys import hook_count
 from transformers import AutoModelForCausalLM
 
 import tracer
+from tracer.analysis.modules import arguments
 from tracer.instrument.installer import release
 from tracer.instrument.targets import FIVE
 
@@ -70,6 +71,14 @@ def test_each_argument_of_a_module_is_told_by_its_name_with_its_class_and_shape(
     output, *_ = _told(trace, "", "returned")
     assert output["class"] == "CausalLMOutputWithPast"
     assert output["parts"]["logits"]["shape"] == [2, 1, 40]
+    table = arguments(trace, "model.layers.0.self_attn").query("seq == seq.min()")
+    named = table.set_index("name")
+    assert named.loc["hidden_states", ["side", "how", "class_name"]].tolist() == [
+        "given", "by keyword", "Tensor"
+    ]  # fmt: skip
+    assert named.loc["position_embeddings.1", "shape"] == "[2, 6, 8]"
+    assert named.loc[cache, "class_name"] == "DynamicCache"
+    assert "[2, 6, 32]" in table.query("side == 'made'")["shape"].tolist()
 
 
 def test_arguments_hold_no_words_and_survive_whatever_is_given():

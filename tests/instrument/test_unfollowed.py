@@ -194,6 +194,29 @@ def test_continuous_batching_tells_forwards_prompts_and_answers():
     assert verdicts[verdicts["verdict"] == "broken"].to_dict("records") == []
 
 
+@pytest.mark.skipif(release() < FIVE, reason="it does not run on a processor yet")
+@pytest.mark.filterwarnings("ignore")
+def test_a_generate_that_is_asked_for_pages_hands_on_to_a_batch():
+    from transformers.generation import ContinuousBatchingConfig
+
+    model, ids = _model(0), torch.tensor([[11, 12, 13], [14, 15, 16]])
+    pages = ContinuousBatchingConfig(num_blocks=4, page_size=16, max_batch_tokens=16)
+    with tracer.record(strict=True) as recording:
+        output = model.generate(
+            ids, cache_implementation="paged", continuous_batching_config=pages, do_sample=False,
+            max_new_tokens=3, min_new_tokens=3,
+        )  # fmt: skip
+    trace = recording.trace
+    assert ["continuous batching" in one for one in trace["faults"]["reason"]] == [True]
+    calls = trace["calls"].sort_values("seq").set_index("kind")
+    asked, batch = calls.loc["generate"], calls.loc["generate_batch"]
+    assert asked["mode"] == "continuous batching, by a generate_batch() within"
+    tokens = trace["tokens"].sort_values("index")
+    assert set(tokens["call"]) == {batch["seq"]}
+    for row, whole in enumerate(output[0].tolist()):
+        assert tokens[tokens["row"] == row]["token_id"].tolist() == whole
+
+
 @pytest.mark.parametrize("settings", [
     {}, {"num_beams": 3}, {"num_return_sequences": 2, "do_sample": True},
     {"num_beams": 4, "num_return_sequences": 2},

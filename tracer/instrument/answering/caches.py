@@ -7,15 +7,16 @@ objects with a list of keys and one of values, and plain tuples of models that m
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import Any, Final
 
 from tracer.instrument import measure
 from tracer.recorder import Recorder
 from tracer.rows import HotRow
 
-NAMES: Final = ("cache", "past_key_values")
-"""What a cache is called among a forward's arguments and outputs: since generation 5, before."""
+NAMES: Final = ("cache", "past_key_values", "cache_params")
+"""What a cache is called among a forward's arguments and outputs: since generation 5, before, and
+before in models of linear attention alone."""
 
 
 def count(cache: Any) -> Any:
@@ -36,7 +37,12 @@ def count(cache: Any) -> Any:
 
 
 def is_known(cache: Any) -> bool:
-    """Whether it counts its tokens; one of pages, shared by requests, has no count for all."""
+    """Whether its rows are sequences; one of pages, shared by requests, has no count for all."""
+    return counts_tokens(cache) or hasattr(cache, "ssm_states")
+
+
+def counts_tokens(cache: Any) -> bool:
+    """Whether it holds tokens; states of linear attention alone, in generation 4, hold none."""
     return isinstance(cache, tuple) or hasattr(cache, "get_seq_length")
 
 
@@ -141,6 +147,9 @@ def _layers(cache: Any, seen: int | None) -> list[tuple[Any, ...]] | None:
     keys = getattr(cache, "key_cache", None)
     if keys is not None:
         return [_of_list(cache, place, seen) for place in range(len(keys))]
+    if hasattr(cache, "ssm_states"):
+        pairs = zip(cache.conv_states, cache.ssm_states, strict=True)
+        return [_of_states(type(cache).__name__, pair) for pair in pairs]
     if isinstance(cache, tuple) and _first_keys(cache) is not None:
         return [_cells("tuple", layer[0], layer[1], layer[0].shape[-2], None) for layer in cache]
     return None
@@ -217,12 +226,17 @@ def _with_states(layer: Any, cells: tuple[Any, ...]) -> tuple[Any, ...]:
         for one in every.values()
         if hasattr(one, "element_size")
     ]
-    size = cells[5] + sum(measure.size_of(one) for one in states)
-    has_keys = cells[1] is not None
-    if has_keys or not states:
-        return (*cells[:3], cells[3] if has_keys else None, cells[4], size, cells[6])
+    if cells[1] is None:  # it has no keys
+        return _of_states(cells[0], states)
+    return (*cells[:5], cells[5] + sum(map(measure.size_of, states)), cells[6])
+
+
+def _of_states(name: str, states: Sequence[Any]) -> tuple[Any, ...]:
+    size = sum(map(measure.size_of, states))
+    if not states:
+        return name, None, None, None, None, size, None
     dtype, device = measure.dtype_name(states[0].dtype), measure.device_name(states[0].device)
-    return (cells[0], dtype, None, None, None, size, device)
+    return name, dtype, None, None, None, size, device
 
 
 def _of_list(cache: Any, place: int, seen: int | None) -> tuple[Any, ...]:

@@ -51,7 +51,8 @@ def _complete_row(run: Run, step: Step, goes_on: bool) -> None:
     before = None if cache is None else caches.read(step.seen_before)
     after = caches.read(step.seen_after)
     fed_from, fed_to = read_pair(step.fed_at)
-    if cache is not None and fed_from is not None and fed_to is not None:
+    counts = cache is not None and caches.counts_tokens(cache)
+    if counts and fed_from is not None and fed_to is not None:
         before = fed_from if before is None else before
         after = fed_to + 1 if after is None and step.is_fed else after
     if step.is_fed and before == after == 0:  # the library made it, the model never looks at it
