@@ -160,26 +160,6 @@ def test_a_shard_beside_the_index_is_told_and_not_counted(folders, tmp_path):
     assert _broken(trace) == {}
 
 
-def test_a_tensor_that_two_shards_hold(folders, tmp_path):
-    """The index names one of them; which one counts is the release's own choice."""
-    folder = tmp_path / "twice"
-    shutil.copytree(folders / "shards", folder)
-    first, second, *_ = sorted(folder.glob("*.safetensors"))
-    key, values = next(iter(load_file(first).items()))
-    save_file(load_file(second) | {key: values + 1}, second, metadata={"format": "pt"})
-    with tracer.record(strict=True, verify_weights=True) as recording:
-        model = AutoModelForCausalLM.from_pretrained(folder)
-    trace = recording.trace
-    assert torch.equal(model.state_dict()[key], values + 1)
-    fates = trace["checkpoint_tensors"].query("key == @key").set_index("file")["fate"]
-    lost = "discarded" if FOUR else "skipped"  # generation 4 reads both, one after the other
-    assert fates.to_dict() == {first.name: lost, second.name: "loaded"}
-    assert _placed(trace).loc[key, "verified"] == "equal"
-    assert any(f"{key} lies in {first.name}, {second.name}" in one
-               for one in trace["faults"]["reason"])  # fmt: skip
-    assert _broken(trace) == {"3 index = headers": [f"{second.name}: {key}"]}
-
-
 @pytest.mark.parametrize(
     ("spoil", "error"),
     [("model-00002-of-*.safetensors", OSError), ("*.index.json", OSError)],

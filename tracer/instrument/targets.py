@@ -73,6 +73,7 @@ _AUTO = "transformers.models.auto"
 _MODELING = "transformers.modeling_utils"
 _PRETRAINED = f"{_MODELING}:PreTrainedModel"
 _CONVERT = "transformers.core_model_loading"
+_DISTRIBUTED = "transformers.distributed.mixin"
 _OLD_CONFIG = "transformers.configuration_utils:PretrainedConfig"
 _PROCESSOR = "transformers.processing_utils:ProcessorMixin"
 _TOKENIZER = "transformers.tokenization_utils_base:PreTrainedTokenizerBase"
@@ -328,6 +329,10 @@ TARGETS: Final[tuple[Target, ...]] = (
         since=FIVE,
     ),
     Target(_MODELING, "infer_auto_device_map", "loads.devices.budget", "dispatch", before=FIVE),
+    # The first load with a tensor-parallel plan makes the group of processes: for seconds.
+    _part(f"{_DISTRIBUTED}:DistributedMixin", "prepare_distribute_model", "dispatch"),
+    _part(f"{_DISTRIBUTED}:DistributedMixin", "maybe_distribute_model", "dispatch"),
+    _load_stage("initialize_tensor_parallelism", "dispatch", None, LATE_FOUR, FIVE),
     _load_stage("caching_allocator_warmup", "place", None),
     _method("_load_pretrained_model", "tensor_load", since=FIVE),
     # Weights: headers first, then lazy reads in worker threads, converted and set by this thread.
@@ -434,7 +439,15 @@ TARGETS: Final[tuple[Target, ...]] = (
         since=FIVE,
     ),
     _method("_initialize_missing_keys", "initialise", FIVE),
-    _method("tie_weights", "tie", FIVE),
+    Target(
+        _PRETRAINED,
+        "tie_weights",
+        "stages.span",
+        "tie",
+        follows=_LOAD,
+        every_subclass=True,
+        since=FIVE,
+    ),
     _method("_adjust_missing_and_unexpected_keys", "initialise", LATE_FOUR),
     _load_stage("log_state_dict_report", "initialise", since=FIVE),
     _load_stage("accelerate_dispatch", "dispatch", None, FIVE),
