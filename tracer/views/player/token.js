@@ -174,7 +174,7 @@ export function guessView(token, others, guess, act, words) {
   const question = element("p", { text: words.ui("what comes next") });
   const told = guess && verdictView(token, guess, words);
   // Of a trace without texts there is nothing to guess.
-  if (!isKnown) return div("tp-guessing", element("p", { text: words.run.phrase("redacted") }), reveals);
+  if (!isKnown) return div("tp-guessing", element("p", { text: words.run.phrase("redacted") }), div("tp-guess-form", reveals));
   return div("tp-guessing", question, form, div("tp-choices", ...choices), told);
 }
 
