@@ -198,6 +198,14 @@ def test_every_recorded_run_can_be_walked(path):
         assert replay.detail(stop)["row"]["cells"]
 
 
+def test_a_run_that_was_killed_is_as_long_as_what_came_last(tmp_path):
+    left_behind(tmp_path)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", IncompleteTraceWarning)
+        replay = Replay(open_trace(tmp_path))
+    assert dict(replay.header["facts"])["run_ns"] == "20.0 ms"
+
+
 def test_a_name_is_no_longer_than_anyone_reads():
     rows = coherent_rows()
     rows["choices"][0]["text"] = "ha" * 50_000

@@ -180,18 +180,21 @@ class Sequences:
         return {"chips": chips, "prompt": len(prompt), "made": made, **_lacking(chips)}
 
     def _prompt(self, call: int, row: int, *, generated: bool = False) -> list[Chip]:
-        lookup = self._rows.lookup("tokens", "event", "row")
-        rows = lookup.rows(call, self._prompt_row(call, row))
+        numbers = self._rows.lookup("tokens", "event", "row").numbers(
+            call, self._prompt_row(call, row)
+        )
+        # A prompt may have a hundred thousand tokens: no dictionary for each.
+        found = self._rows.table("tokens").select(list(_CHIP)).take(pa.array(numbers))
+        columns = [found[name].to_pylist() for name in _CHIP]
         chips: list[Chip] = []
-        for one in sorted(rows, key=_by_index):
-            kind, text = one["kind"] or "text", one["text"]
+        for _, kind, text, origin, token in sorted(zip(*columns, strict=True), key=_by_first):
             # What was chosen comes from choices where they are, with its probability.
-            if kind == "cut" or (one["origin"] == "generated") is not generated:
+            if kind == "cut" or (origin == "generated") is not generated:
                 continue
             if kind in _RUNS and chips and chips[-1][:2] == [_shown(text), kind]:
                 chips[-1][4] += 1
             else:
-                chips.append([_shown(text), kind, one["origin"], None, 1, one["token_id"]])
+                chips.append([_shown(text), kind or "text", origin, None, 1, token])
         return chips
 
     def _prompt_row(self, call: int, row: int) -> int:
@@ -221,6 +224,7 @@ class Sequences:
 
 
 _KEY: Final = ("call", "step", "row", "offset")
+_CHIP: Final = ("index", "kind", "text", "origin", "token_id")
 
 
 def _shown(text: str | None) -> str | None:
@@ -247,6 +251,10 @@ def _lacking(chips: list[Chip]) -> dict[str, bool]:
 def _by_time(item: tuple[tuple[int, int, int], Row]) -> tuple[int, int, int]:
     step, row, offset = item[0]
     return step, offset, row
+
+
+def _by_first(cells: tuple[Any, ...]) -> int:
+    return cells[0] if cells[0] is not None else -1
 
 
 def _by_index(row: Row) -> int:

@@ -71,17 +71,22 @@ function rowCell(table, [column, text], run, words) {
 
 const cameFrom = (run, table, column) => run.provenance[table]?.[column] ?? "measured";
 
-// What was not measured says so at the head of its column.
+// What was not measured says so at the head of its column. A single row stands upright: its cells are
+// too many for the width, and there is none to compare it with.
 export function tableView({ table, columns, rows, more }, run, words) {
+  const isUpright = rows.length === 1 && !more;
   const head = columns.map((name) => {
     const [label, meaning] = words.run.column(table, name);
     const came = cameFrom(run, table, name);
     const mark = came === "measured" ? null : sign(came, words);
-    return element("th", { scope: "col", title: meaning }, label, mark && " ", mark);
+    return element("th", { scope: isUpright ? "row" : "col", title: meaning }, label, mark && " ", mark);
   });
   const inside = (cell) => element("td", { text: visible(spoken(cell ?? "–", words)) });
-  const lines = rows.map((cells) => element("tr", {}, ...cells.map(inside)));
-  const grid = element("table", { class: "tp-table" }, element("tr", {}, ...head), ...lines);
+  const lines = isUpright
+    ? head.map((name, place) => element("tr", {}, name, inside(rows[0][place])))
+    : [element("tr", {}, ...head), ...rows.map((cells) => element("tr", {}, ...cells.map(inside)))];
+  const grid = element("table", { class: "tp-table" }, ...lines);
+  if (isUpright) return grid;
   const rest = more > 0 && div("tp-faint", words.ui("more rows", { more: grouped(more) }));
   const look = { class: "tp-wide", tabindex: "0", role: "group", "aria-label": words.run.table(table).title };
   return element("div", { ...look, data: { focus: `table ${table}` } }, grid, rest);

@@ -26,6 +26,7 @@ export class Breakpoints {
 
   update(run, state, words) {
     Object.assign(this, { run, state, words });
+    this.node.setAttribute("aria-label", words.ui("breakpoints"));
     const hits = state.breakpoints.filter((one) => one.on).reduce((sum, one) => sum + one.hits.length, 0);
     this.node.firstChild.replaceChildren(
       element("span", { text: words.ui("breakpoints") }),

@@ -199,7 +199,9 @@ const CHANGES = {
   remove: (run, state, { id }) => removed(state, id),
   switch: (run, state, { id }) => switched(state, id),
   clear: (run, state) => ({ ...state, breakpoints: [], notice: { code: "removed" } }),
-  teach: (run, state) => ({ ...state, teaching: !state.teaching, revealed: new Set(), guesses: new Map() }),
+  teach: (run, state) => {
+    return { ...state, teaching: !state.teaching, revealed: new Set(), guesses: new Map(), notice: null };
+  },
   reveal: (run, state) => (run.isToken(state.at) ? withSet(state, "revealed", state.at, true) : state),
   guess: (run, state, action) => guessed(run, state, action),
   // Marks that came later: findings and checks. What stops at them is counted anew.

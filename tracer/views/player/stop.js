@@ -93,6 +93,10 @@ export class StopView {
     const [main, side] = this.cards(detail);
     this.main.replaceChildren(...main.filter(Boolean));
     this.side.replaceChildren(...side.filter(Boolean));
+    // Cards stay where they are while one goes through like stops; another kind begins at its top.
+    const kind = this.run.kindOf(at);
+    if (kind !== this.kind) this.body.scrollTop = 0;
+    this.kind = kind;
     for (const show of this.shows) show();
     this.details.prepare(Math.min(at + 1, this.run.count - 1));
   }
@@ -177,7 +181,9 @@ export class StopView {
     const places = first?.strip ? [first, ...(first.others ?? [])] : [];
     const rows = places.map((place, number) => this.oneStrip(place, detail.token !== undefined, hides, number));
     const shown = rows.filter(Boolean);
-    return shown.length > 0 && this.card("strip", element("div", {}, ...shown));
+    const lacks = ["redacted", "unnamed"].find((name) => shown.some((one) => one.strip[name]));
+    const note = lacks && div("tp-faint", this.words.run.phrase(lacks));
+    return shown.length > 0 && this.card("strip", element("div", {}, ...shown.map((one) => one.node), note));
   }
 
   oneStrip(place, isToken, hides, number) {
@@ -191,8 +197,7 @@ export class StopView {
     const isSecret = hides || (state.teaching && isAhead && !run.isToken(state.at));
     const view = stripView(strip, upto, { isToken, hides: isSecret, words, pick, number });
     this.shows.push(view.show);
-    const lacks = ["redacted", "unnamed"].find((name) => strip[name]);
-    return div("tp-one-strip", this.stripName(place, number), view.node, lacks && div("tp-faint", words.run.phrase(lacks)));
+    return { strip, node: div("tp-one-strip", this.stripName(place, number), view.node) };
   }
 
   stripName({ row, sequence, others }, number) {

@@ -62,10 +62,15 @@ function reveal(row, chipNode) {
   else row.scrollTop = chipNode.offsetTop - row.clientHeight / 2;
 }
 
-function bar(share, kind) {
+// `name` is for those who don't see which of two bars it is.
+function bar(share, kind, name = null) {
   const style = { width: `${100 * Math.min(1, share ?? 0)}%` };
   const fill = element("div", { class: `tp-fill ${kind}`, style });
-  return div("tp-share", div("tp-track", fill), span("", percent(share)));
+  return div("tp-share", div("tp-track", fill), element("span", {}, name && span("tp-sr", `${name} `), percent(share)));
+}
+
+function twoBars(raw, probability, words) {
+  return div("", bar(raw, "tp-raw", words.ui("raw")), bar(probability, "tp-after", words.ui("after")));
 }
 
 function candidate(one, words) {
@@ -75,7 +80,7 @@ function candidate(one, words) {
     `tp-candidate${one.chosen ? " tp-chosen" : ""}`,
     span("tp-rank", one.rank),
     element("span", { class: "tp-token", text, title: one.id === null ? null : `id ${one.id}` }),
-    div("", bar(one.raw, "tp-raw"), bar(one.probability, "tp-after")),
+    twoBars(one.raw, one.probability, words),
     one.chosen && span("tp-sr", words.ui("chosen")),
   );
 }
@@ -92,7 +97,7 @@ export function candidatesView(token, words) {
     const [raw, probability] = token.rest;
     rows.push(
       div("tp-candidate tp-rest", element("span"), div("", words.ui("rest"), " ", badge("derived", words)),
-        element("div", {}, bar(raw, "tp-raw"), bar(probability, "tp-after"))),
+        twoBars(raw, probability, words)),
     );
   }
   return div("tp-candidates", legend, ...rows);
@@ -133,6 +138,7 @@ export function stopsView(stops, words) {
   return element("div", {}, ...rows);
 }
 
+const UNKNOWN = "·"; // the name of a token of which neither text nor id is there
 const FEWEST_CHOICES = 6;
 
 const guessable = ({ text, id }) => text ?? (id === null ? null : `#${id}`);
@@ -150,9 +156,8 @@ function choicesOf(token, others) {
 export function guessView(token, others, guess, act, words) {
   const name = words.ui("guess");
   // The text of an id alone may differ from what the answer gains by it: half a character, or a blank.
-  const chosen = token.candidates.find((one) => one.chosen);
-  const alone = chosen?.text ?? null;
-  const isKnown = chosen === undefined || guessable(chosen) !== null;
+  const alone = token.candidates.find((one) => one.chosen)?.text ?? null;
+  const isKnown = token.candidates.some((one) => guessable(one) !== null) || others.some((text) => text !== UNKNOWN);
   const guesses = (text) => act({ kind: "guess", text, alone });
   const input = element("input", { type: "text", class: "tp-guess", "aria-label": name, placeholder: name });
   input.dataset.focus = "guess";
@@ -169,7 +174,7 @@ export function guessView(token, others, guess, act, words) {
   const question = element("p", { text: words.ui("what comes next") });
   const told = guess && verdictView(token, guess, words);
   // Of a trace without texts there is nothing to guess.
-  if (!isKnown) return div("tp-guessing", element("p", { text: words.run.phrase("redacted") }), reveals);
+  if (!isKnown) return div("tp-guessing", element("p", { text: words.run.phrase("redacted") }), div("tp-guess-form", reveals));
   return div("tp-guessing", question, form, div("tp-choices", ...choices), told);
 }
 

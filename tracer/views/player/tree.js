@@ -194,6 +194,7 @@ export class Tree {
       element("span", { class: "tp-stage-dot", style: { background: colour }, title: run.stageOf(at) ?? "", "aria-hidden": "true" }),
       element("span", { class: `tp-name tp-kind-${run.kindOf(at)}` }, ...nameParts(run, at, isHidden(run, state, at))),
       ...marks.slice(0, 1).map((mark) => this.mark(mark)),
+      run.parent[at] < 0 ? span("tp-within", /^rank \d+/.exec(run.threads[run.thread[at]])?.[0]) : null,
       status !== "ok" && status ? span("tp-bad", status) : null,
       span("tp-took", run.isInstant(at) ? "" : duration(run.duration[at])),
     ].filter(Boolean);
