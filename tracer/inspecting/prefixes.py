@@ -11,8 +11,6 @@ from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Final
 
-from tracer.explain.sentences import Sentence, phrase
-
 _FEWEST: Final = 2
 _MOST_RULES: Final = 4
 _MOST_OWNERS: Final = 8
@@ -36,18 +34,13 @@ class PrefixRule:
     pairs: dict[str, str]
 
     @property
-    def told(self) -> Sentence:
+    def sentence(self) -> str:
         """What to do to the file's names."""
         if not self.stored:
-            return phrase("folders.put_prefix", expected=self.expected)
+            return f"put {self.expected!r} before the file's names"
         if not self.expected:
-            return phrase("folders.remove_prefix", stored=self.stored)
-        return phrase("folders.replace_prefix", stored=self.stored, expected=self.expected)
-
-    @property
-    def sentence(self) -> str:
-        """The same in the language that holds."""
-        return str(self.told)
+            return f"remove {self.stored!r} from the file's names"
+        return f"replace {self.stored!r} by {self.expected!r} in the file's names"
 
 
 def prefix_rules(
