@@ -11,7 +11,7 @@ from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING, Any
 
 from tracer import problems
-from tracer.explain.sentences import Sentence, phrase
+from tracer.explain.sentences import phrase
 from tracer.formats.entries import TensorEntry, dtype_name
 from tracer.inspecting.prefixes import PrefixRule, prefix_rules
 from tracer.problems import Problem, named
@@ -211,15 +211,6 @@ def _key(
     )
 
 
-def _renaming(rule: PrefixRule) -> Sentence:
-    """What to do to the file's names."""
-    if not rule.stored:
-        return phrase("folders.put_prefix", expected=rule.expected)
-    if not rule.expected:
-        return phrase("folders.remove_prefix", stored=rule.stored)
-    return phrase("folders.replace_prefix", stored=rule.stored, expected=rule.expected)
-
-
 def _differences(
     params: list[Param], keys: list[Key], rules: list[PrefixRule]
 ) -> Iterator[Problem]:
@@ -234,7 +225,7 @@ def _differences(
             phrase(
                 "folders.other_prefix",
                 parameters=len(rule.pairs),
-                rule=_renaming(rule),
+                rule=rule.told,
                 share=share_label(values, whole),
             ),
             key=next(iter(rule.pairs)),

@@ -11,6 +11,8 @@ from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Final
 
+from tracer.explain.sentences import Sentence, phrase
+
 _FEWEST: Final = 2
 _MOST_RULES: Final = 4
 _MOST_OWNERS: Final = 8
@@ -34,13 +36,18 @@ class PrefixRule:
     pairs: dict[str, str]
 
     @property
-    def sentence(self) -> str:
+    def told(self) -> Sentence:
         """What to do to the file's names."""
         if not self.stored:
-            return f"put {self.expected!r} before the file's names"
+            return phrase("folders.put_prefix", expected=self.expected)
         if not self.expected:
-            return f"remove {self.stored!r} from the file's names"
-        return f"replace {self.stored!r} by {self.expected!r} in the file's names"
+            return phrase("folders.remove_prefix", stored=self.stored)
+        return phrase("folders.replace_prefix", stored=self.stored, expected=self.expected)
+
+    @property
+    def sentence(self) -> str:
+        """The same in the language that holds."""
+        return str(self.told)
 
 
 def prefix_rules(
