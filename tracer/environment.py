@@ -18,7 +18,7 @@ import shutil
 import sys
 from collections.abc import Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from tracer.errors import MissingPackageError
 from tracer.explain import audit_word, text
@@ -303,5 +303,5 @@ def _install(part: str, purpose: str = "") -> str:
     return _say(purpose, advice=advice) if purpose else advice
 
 
-def _say(phrase: str, **values: object) -> str:
+def _say(phrase: str, **values: Any) -> str:
     return text(f"machine.{phrase}", **values)

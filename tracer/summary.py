@@ -149,6 +149,11 @@ def _state_of(manifest: dict[str, Any]) -> str:
     return explain.text(f"states.{state}") if state in _STATES else state
 
 
+def _how(ended: str) -> str:
+    """How a run ended: the lab's own word for a good end, else the exception as recorded."""
+    return explain.text("states.completed") if ended == "completed" else ended
+
+
 def _state(read: Read, manifest: dict[str, Any], counts: Mapping[str, int]) -> list[str]:
     lines = [_say("ending", state=_state_of(manifest))]
     if manifest.get("state") == "interrupted":
@@ -156,7 +161,7 @@ def _state(read: Read, manifest: dict[str, Any], counts: Mapping[str, int]) -> l
         open_spans = explain.count("open_span", spans)
         lines = [_say("interrupted", why=_interruption(manifest), open_spans=open_spans)]
     if manifest.get("ended"):
-        lines.append(_say("ended", how=manifest["ended"]))
+        lines.append(_say("ended", how=_how(manifest["ended"])))
     if manifest.get("storage_failure") and manifest.get("state") != "interrupted":
         lines.append(_say("disk_refused", failure=manifest["storage_failure"]))
     return lines
@@ -186,7 +191,7 @@ def _ranks(read: Read, manifest: dict[str, Any], counts: Mapping[str, int]) -> l
         if rank.get("ended"):
             endings.setdefault(rank["ended"], []).append(rank["rank"])
     for how, numbers in endings.items():
-        lines.append(_say("ranks_ended", ranks=rank_names(numbers), how=how))
+        lines.append(_say("ranks_ended", ranks=rank_names(numbers), how=_how(how)))
     if manifest.get("time_line"):
         lines.append(_say("time_line", how=manifest["time_line"]))
     return lines

@@ -230,3 +230,31 @@ def test_a_failure_is_shown_and_the_next_run_works(panel):
     panel.code("failing.remove()")
     ask(panel, "Hello")
     expect(panel["error"]).to_have_text("")
+
+
+def test_in_chinese_and_on_dark_every_tab_stays_inside_the_panel(walk):
+    walked = walk("zh.ipynb", ["import tracer\ntracer.language('zh')\ntracer.explore()"])
+    walked.open()
+    theme = {"theme": "JupyterLab Dark"}
+    walked.page.evaluate("it => jupyterapp.commands.execute('apputils:change-theme', it)", theme)
+    walked.run_all()
+    panel = Panel(walked)
+    panel.status("就绪")
+    panel.field("max-new-tokens").fill("4")
+    panel.field("question").fill("你好")
+    panel["run"].click()
+    panel.status(re.compile("^完成 · 4 个词元"))
+    tabs = panel["tabs"].locator(".lm-TabBar-tab")
+    assert tabs.count() == 11
+    for number in range(tabs.count()):
+        tabs.nth(number).click()
+        assert right_edge(panel["tabs"]) <= right_edge(panel.page.locator(".tracer-explorer"))
+    panel.tab("诊断")
+    expect(panel["page-doctor"].locator("h3")).to_contain_text("诊断：记录（")
+    panel.tab("导出")
+    panel["kind"].locator("select").select_option(index=2)
+    with panel.page.expect_download() as downloaded:
+        panel["download"].click()
+    (name,) = zipfile.ZipFile(downloaded.value.path()).namelist()
+    assert name == "run.html"
+    assert walked.complaints == []

@@ -109,7 +109,7 @@ def test_in_chinese_heads_are_words_above_the_columns_names(chinese):
     frame = make_trace(coherent_rows())["steps"][["step", "select_ns", "input_tokens"]]
     page = styled(frame)._repr_html_()
     heads = re.findall(r"<th [^>]*>(.*?)<br><small[^>]*>(.*?)</small>", page)
-    assert [head for head, _ in heads] == ["步", "选择", "送入的 token"]
+    assert [head for head, _ in heads] == ["步", "选择", "送入的词元"]
     assert [below for _, below in heads] == [
         "step · 测量",
         "select_ns · 推导",

@@ -10,6 +10,7 @@ import os
 from pathlib import Path
 from typing import Any, Final
 
+from tracer import explain
 from tracer.diagnosis import (  # noqa: F401  (each enters its rules)
     batches,
     caches,
@@ -72,9 +73,16 @@ def doctor(subject: Any, processor: Any = None) -> Findings:
     if isinstance(subject, Inspection):
         return Findings(*ask("folder", subject), str(subject.folder))
     if isinstance(subject, Trace):
-        return Findings(*ask("trace", HeldTrace(subject)), name or repr(subject))
+        return Findings(*ask("trace", HeldTrace(subject)), name or _told(subject))
     subject = _live(subject, processor)
     return Findings(*ask("live", subject), type(subject.model).__name__)
+
+
+def _told(trace: Trace) -> str:
+    """A trace that has no path, in words."""
+    rows = sum(trace.rows(table) for table in trace.tables)
+    tables = explain.count("table", len(trace.tables))
+    return explain.text("doctor.of_trace", tables=tables, rows=explain.count("row", rows))
 
 
 def _opened(path: Path) -> Inspection | Trace:

@@ -132,7 +132,7 @@ def _line(text: str) -> str:
 
 
 def _page(findings: Findings) -> str:
-    head = f"<h3>{explain.text('doctor.title')}: {_safe(findings.subject)}</h3>"
+    head = f"<h3>{_labelled('title', _safe(findings.subject))}</h3>"
     if not findings:
         head += f"<p>{explain.text('doctor.healthy')}</p>"
     parts = [head, *(_card(one) for one in findings)]

@@ -29,7 +29,9 @@ def language(code: str | None = None) -> str:
     """Choose the language of explanations, tables, charts and summaries, or ask which it is.
 
     It holds for the whole process, so that widgets and threads speak like the cell that chose it.
-    What a trace recorded, names in code and the messages of errors are English in any language.
+    What a trace recorded and names in code are English in any language, and so are most errors;
+    those that people meet before a line of their own runs (a folder, the hub, a question to a
+    model, a package that is missing) are told in it.
     At first it is what the environment says in TRACER_LANG, else English.
 
     Args:

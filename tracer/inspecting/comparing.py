@@ -261,7 +261,7 @@ def _differences(params: list[Param], keys: list[Key], rules: list[NameRule]) ->
         )
     for key in keys:
         if key.status == "mismatched":
-            shapes = {
+            shapes: dict[str, Any] = {
                 "expected": str(list(key.expected_shape or ())),
                 "found": str(list(key.stored_shape or ())),
             }

@@ -143,7 +143,7 @@ def _tokenizer_facts(facts: TokenizerFacts) -> Iterator[tuple[str, Any, str | No
         if text is not None:
             absent = "absent" if facts.vocabulary_file else "unknown"
             kind = absent if number is None else "id"
-            known = {} if number is None else {"number": number}
+            known: dict[str, Any] = {} if number is None else {"number": number}
             shown = explain.text(f"facts.token_{kind}", token=text, **known)
             yield f"{role} token", shown, "tokenizer files"
         for file, ids in facts.config_ids.items():

@@ -25,6 +25,7 @@ if TYPE_CHECKING:
 
 MOST_BARS: Final = 12
 """Candidates shown; all others are one bar."""
+_KINDS: Final = ("prefill", "chunk", "decode", "verify")
 _TIMES: Final = ("prepare_ns", "forward_ns", "processors_ns", "select_ns", "stop_ns")
 
 
@@ -191,8 +192,11 @@ def _facts(trace: Trace, step: int, token: int, found: list[dict[str, Any]]) -> 
         else MISSING,
         "probability": _percent(choice["probability"]) if known else _of(found, token),
         "logprob": _real(choice["logprob"]) if known else MISSING,
-        "entropy": f"{_real(choice.get('raw_entropy'))} → {_real(choice.get('entropy'))} nats",
-        "step": f"{step} · {timing.get('kind', MISSING)}",
+        "entropy": text(
+            "explorer.from_to_nats", before=_real(choice.get("raw_entropy")),
+            after=_real(choice.get("entropy")),
+        ),
+        "step": f"{step} · {_kind(timing.get('kind'))}",
         "step_time": duration_label(timing.get("duration_ns")),
         "cache": f"{count_label(timing.get('cache_tokens_after'))} · "
         f"{bytes_label(timing.get('cache_bytes'))}",
@@ -202,6 +206,11 @@ def _facts(trace: Trace, step: int, token: int, found: list[dict[str, Any]]) -> 
         for name, value in facts.items()
     )
     return f'<div class="explorer-facts">{cells}</div>{_time_bar(timing)}'
+
+
+def _kind(kind: str | None) -> str:
+    """A step's kind in words."""
+    return text(f"explorer.step_{kind}") if kind in _KINDS else kind or MISSING
 
 
 def _time_bar(timing: Mapping[str, Any]) -> str:

@@ -155,7 +155,7 @@ def history_page(runs: Iterable[Run]) -> str:
     rows = [
         {
             "number": run.answer.number,
-            "asked": next(
+            "question": next(
                 (one.text for one in reversed(run.answer.messages) if one.role == "user"), ""
             ),
             "answer": _whole(run.answer) or run.answer.error,
