@@ -21,6 +21,7 @@ _LATER: Final[tuple[tuple[str, str], ...]] = (
     ("weights_prefixed", "built_model"),
     ("head_random", "built_class"),
     ("weights_differ", "verified_load"),
+    ("ties_undone", "verified_load"),
     ("cast_lost_values", "verified_load"),
     ("buffers_unwritten", "recorded_load"),
     ("offloaded_unasked", "recorded_load"),

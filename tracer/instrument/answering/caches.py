@@ -37,7 +37,7 @@ def holds_states_alone(cache: Any) -> bool:
 
     `Cache.get_seq_length` (cache_utils.py, 5.24.0).
     """
-    layers = getattr(cache, "layers", None)
+    layers: Any = getattr(cache, "layers", None)
     return bool(layers) and not any(hasattr(layer, "get_seq_length") for layer in layers)
 
 
