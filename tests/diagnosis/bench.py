@@ -102,6 +102,26 @@ class Bench:
         folder = self.chat()
         return AutoModelForCausalLM.from_pretrained(folder), AutoTokenizer.from_pretrained(folder)
 
+    def changed_chat(self, file: str, change: Callable[[Any], Any]) -> Path:
+        """A copy of the chat model's folder in which one JSON file was changed."""
+        folder = self.copy(self.chat())
+        rewritten(folder / file, change)
+        return folder
+
+    def answered(self, ask: Callable[[Any], Any], *, tokenizer: Any = None, **settings: Any) -> Any:
+        """The trace of the chat model's greedy answer to what a function makes with its tokenizer.
+
+        Args:
+            ask: Takes the tokenizer, gives what `generate` takes.
+            tokenizer: Another one than the chat model's.
+            **settings: Of `generate`, beside two new tokens and no sampling.
+        """
+        model, own = self.chat_model()
+        with self.recorded() as recording:
+            inputs = ask(tokenizer or own)
+            model.generate(**inputs, **({"max_new_tokens": 2, "do_sample": False} | settings))
+        return recording.trace
+
     @contextlib.contextmanager
     def recorded(self, **options: Any) -> Iterator[Any]:
         """A recording in memory; its `.trace` is there after the block."""
@@ -116,3 +136,20 @@ def rewritten(path: Path, change: Callable[[Any], Any]) -> None:
     change(content)
     kept = {name: value for name, value in content.items() if value is not None}
     path.write_text(json.dumps(kept), "utf-8")
+
+
+MESSAGES = [
+    {"role": "system", "content": "You are a helpful assistant."},
+    {"role": "user", "content": "Which shapes do you know?"},
+]
+
+
+def rendered(tokenizer: Any, messages: Any = MESSAGES, **settings: Any) -> str:
+    """Messages as a prompt that ends where the answer begins."""
+    settings = {"add_generation_prompt": True} | settings
+    return str(tokenizer.apply_chat_template(messages, tokenize=False, **settings))
+
+
+def encoded(tokenizer: Any, messages: Any = MESSAGES, **settings: Any) -> Any:
+    """The same as ids and mask."""
+    return tokenizer(rendered(tokenizer, messages), return_tensors="pt", **settings)

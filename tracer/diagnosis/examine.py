@@ -30,6 +30,7 @@ from tracer.diagnosis import (  # noqa: F401  (each enters its rules)
     recording,
     running,
     settings,
+    template_files,
     templates,
     ties,
     tokens,

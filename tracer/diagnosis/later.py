@@ -21,6 +21,7 @@ _LATER: Final[tuple[tuple[str, str], ...]] = (
     ("weights_prefixed", "built_model"),
     ("head_random", "built_class"),
     ("weights_differ", "verified_load"),
+    ("ties_undone", "verified_load"),
     ("cast_lost_values", "verified_load"),
     ("buffers_unwritten", "recorded_load"),
     ("offloaded_unasked", "recorded_load"),
@@ -36,8 +37,10 @@ _OF_ANSWERS: Final = "recorded_answer"
 
 def _later(needs: str, inspection: Inspection) -> Answers:
     survey = inspection.survey
-    is_loadable = bool(inspection.config) and all(one in survey.headers for one in survey.chosen)
-    if is_loadable and survey.chosen and (needs != _OF_ANSWERS or may_write(inspection)):
+    is_whole = bool(survey.chosen) and all(one in survey.headers for one in survey.chosen)
+    # A load that stops at a file shows none of it: the file is the first question.
+    stops = any(one.level == "error" for one in inspection.problems)
+    if is_whole and not stops and (needs != _OF_ANSWERS or may_write(inspection)):
         yield Untold(needs)
 
 

@@ -98,7 +98,7 @@ def other_names(trace: Trace, model: str, placed: pd.DataFrame) -> OtherNames:
     """What rules between names explain of a model; looked for once a trace."""
     if not isinstance(trace, HeldTrace):
         return _other_names(trace, model, placed)
-    known = trace.shared.setdefault("other_names", {})
+    known: dict[str, OtherNames] = trace.shared.setdefault("other_names", {})
     if model not in known:
         known[model] = _other_names(trace, model, placed)
     trace.asked |= {"checkpoint_tensors", "placements"}

@@ -6,13 +6,14 @@ Templates are searched for names of tokens, never rendered.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, Final
 
 from tracer.diagnosis.families import hears, may_chat, reads_words
 from tracer.diagnosis.finding import Found, Row, cells
 from tracer.diagnosis.folders import problem_rows
 from tracer.diagnosis.rules import Answers, rule
+from tracer.diagnosis.template_files import template_texts
 from tracer.inspecting.tokenizer import TokenizerFacts
 
 if TYPE_CHECKING:
@@ -98,7 +99,7 @@ def _is_spare(inspection: Inspection, tokens: Mapping[str, int]) -> bool:
     held = [one for one in added if isinstance(one, dict)] if isinstance(added, list) else []
     marks = {one.get("content") for one in held if one.get("special") is True}
     roles = {text for text, _ in inspection.tokenizer.special.values()}
-    template = "".join(_templates(inspection))
+    template = "".join(template_texts(inspection).values())
     return bool(tokens) and all(
         text in marks and text not in roles and text not in template for text in tokens
     )
@@ -148,7 +149,7 @@ def _stop_ids(facts: TokenizerFacts) -> tuple[str | None, set[int]]:
 
 def _turn_ends(inspection: Inspection) -> dict[str, int]:
     """Tokens that a chat template writes and whose names say that something ends."""
-    template = "".join(_templates(inspection))
+    template = "".join(template_texts(inspection).values())
     known = inspection.tokenizer.vocabulary
     ends = {
         text: number
@@ -164,26 +165,13 @@ def _turn_ends(inspection: Inspection) -> dict[str, int]:
     return ends
 
 
-def _templates(inspection: Inspection) -> Iterator[str]:
-    settings = inspection.survey.settings
-    for file in (_TOKENIZER, "chat_template.json", "processor_config.json"):
-        held = settings.get(file, {}).get("chat_template")
-        if isinstance(held, list):
-            yield from (str(one.get("template")) for one in held if isinstance(one, dict))
-        elif isinstance(held, str):
-            yield held
-    path = inspection.folder / "chat_template.jinja"
-    if "chat_template.jinja" in inspection.tokenizer.templates:
-        yield path.read_text("utf-8", "replace")
-
-
 @rule("begin_written_twice", "note", "folder")
 def begin_written_twice(inspection: Inspection) -> Answers:
     """A template that writes the begin token, beside a tokenizer that adds it by itself."""
     begin, number = inspection.tokenizer.special.get("bos", (None, None))
     if begin is None:
         return
-    template = "".join(_templates(inspection))
+    template = "".join(template_texts(inspection).values())
     writes = _WRITES_BEGIN.search(template) or template.lstrip().startswith(begin)
     source = _begin_adder(inspection, begin)
     if writes and source:

@@ -122,7 +122,7 @@ def weights_wrapped(trace: Trace) -> Answers:
             makers = dict.fromkeys(one.wrapper.maker for one in rules if one.wrapper)
             found = _misnamed(trace, model, placed, rules)
             words = [one.stored for one in rules]
-            told = {"makers": list(makers), "words": words}
+            told: dict[str, Any] = {"makers": list(makers), "words": words}
             told |= {"mapping": mapping_text(one.wrapper for one in rules if one.wrapper)}
             yield Found({**found.values, **told}, found.evidence)
 

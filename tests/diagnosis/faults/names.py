@@ -129,7 +129,7 @@ def parts_of_which_nobody_can_say_which_is_which(bench: Bench):
     return loaded(bench, renamed(bench, change))
 
 
-@clean(*ALL)
+@clean(*ALL, generations=(5,))
 def names_that_are_mapped_while_loading(bench: Bench):
     folder = renamed(bench, lambda key: f"_orig_mod.{key}")
     return loaded(bench, folder, AutoModelForCausalLM, key_mapping={r"_orig_mod\.": ""})

@@ -9,7 +9,12 @@ from typing import Any
 import torch
 from diagnosis.bench import Bench
 from diagnosis.cases import clean, fault, healthy
-from transformers import AutoModelForAudioClassification, AutoModelForSequenceClassification
+from transformers import (
+    AutoModelForAudioClassification,
+    AutoModelForSequenceClassification,
+    ViTImageProcessor,
+    WhisperFeatureExtractor,
+)
 
 IDS = torch.tensor([[11, 12, 13, 14, 15, 16], [21, 22, 23, 24, 25, 26]])
 LEFT = torch.tensor([[11, 12, 13, 14, 15, 16], [0, 0, 21, 22, 23, 24]])
@@ -274,3 +279,40 @@ def tokens_that_the_call_suppresses(bench: Bench) -> Any:
     with bench.recorded() as recording:
         model.generate(**given, **GREEDY, suppress_tokens=[first])
     return recording.trace
+
+
+def stands(family: str, bench: Bench) -> Any:
+    return bench.model(family)
+
+
+for _family in ("opt", "falcon", "phi3", "mamba", *HALVES, "whisper", "llava", "vit", *READERS):
+    _run = functools.partial(stands, _family)
+    _run.__name__ = f"{_family} as it was loaded"
+    healthy()(_run)
+
+
+@healthy()
+def a_speech_model_with_what_makes_sounds_ready(bench: Bench) -> Any:
+    return bench.model("whisper"), WhisperFeatureExtractor(feature_size=8)
+
+
+@healthy()
+def a_vision_model_with_what_makes_pictures_ready(bench: Bench) -> Any:
+    return bench.model("vit"), ViTImageProcessor()
+
+
+@healthy()
+def a_model_cast_as_a_whole(bench: Bench) -> Any:
+    return bench.fresh("phi3").to(torch.bfloat16)
+
+
+@healthy()
+def a_model_that_needs_no_gradients(bench: Bench) -> Any:
+    return bench.fresh("opt").requires_grad_(False)
+
+
+@fault("model_untied", also=("model_differs",))
+def a_head_of_barts_own(bench: Bench) -> Any:
+    model = bench.fresh("bart")
+    model.lm_head.weight = torch.nn.Parameter(model.lm_head.weight.detach().clone())
+    return model

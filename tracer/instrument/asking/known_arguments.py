@@ -19,7 +19,7 @@ def read_by(
 
     A class with an encoding of its own may read them all, as may a tokenizer written in Python.
     """
-    inner = getattr(type(tokenizer), ENCODING, None)
+    inner: Any = getattr(type(tokenizer), ENCODING, None)
     if not getattr(inner, "__module__", "").endswith(_OWN_ENCODING):
         return frozenset(asked)
     known = {*signature.parameters, *inspect.signature(inner).parameters}
