@@ -94,18 +94,6 @@ class Run:
         fed = self.cached_before + self.prompt_fed + more
         return bool(self.prompt) and fed >= len(self.prompt[0])
 
-    @property
-    def is_past_prompt(self) -> bool:
-        """Whether the prompt is through: a choice tells, but in a loop of another making."""
-        if self.rounds or self.loop is None:
-            return bool(self.rounds)
-        return self.loop.is_scored or self.is_prompt_fed(0)
-
-    def is_prompt_fed(self, more: int) -> bool:
-        """Whether the whole prompt has been fed with so many tokens more."""
-        fed = self.cached_before + self.prompt_fed + more
-        return bool(self.prompt) and fed >= len(self.prompt[0])
-
     # Boundaries
 
     def end_setup(self) -> None:
