@@ -91,13 +91,13 @@ def test_a_setting_out_of_a_config_object_says_so(llama, is_positional):
     assert origin["pad_token_id"] == "config object"
 
 
-LISTS = {
-    "tensor": torch.tensor, "list": list, "tuple": tuple, "array": np.array
-}  # fmt: skip
+FORMS = [
+    ("call", torch.tensor), ("call", tuple), ("call", np.array), ("config object", torch.tensor),
+    ("config object", list), ("model's generation_config", np.array),
+]  # fmt: skip
 
 
-@pytest.mark.parametrize("form", LISTS.values(), ids=LISTS)
-@pytest.mark.parametrize("place", ["call", "config object", "model's generation_config"])
+@pytest.mark.parametrize(("place", "form"), FORMS)
 def test_a_setting_of_several_ids_is_told_alike_in_whatever_form_it_is_given(llama, form, place):
     ends, own = form([2, 5]), copy.deepcopy(llama.generation_config)
     settings = {"max_new_tokens": 2, "do_sample": False}

@@ -25,7 +25,7 @@ def first_given(inputs: Any, *names: str) -> Any:
 
 def with_logits(result: Any) -> int | None:
     """Tokens of each row that a forward made logits of: all that were fed, or the last alone."""
-    logits = getattr(result, "logits", None)
+    logits: Any = getattr(result, "logits", None)
     return int(logits.shape[1]) if getattr(logits, "ndim", 0) == 3 else None
 
 
