@@ -88,6 +88,22 @@ def test_what_is_typed_survives_what_is_drawn_meanwhile(player):
     expect(player.title).to_have_text("␣word5")
 
 
+def test_guesses_and_breakpoints_need_no_mouse(player):
+    keys(player, "a")
+    expect(player["notice"]).to_contain_text("Nothing to guess here")
+    keys(player, "q", "t", "a")
+    player.type("word5")
+    keys(player, "Enter")
+    expect(player.title).to_have_text("␣word5")
+    keys(player, "Shift+B")
+    player.type("slower")
+    keys(player, "Tab")
+    player.type("15 ms")
+    keys(player, "Enter", "Escape", "Home", "c")
+    expect(player["point"]).to_have_count(1)
+    expect(player["notice"]).to_contain_text("slower than 15.0 ms")
+
+
 def test_a_dialog_keeps_the_focus_and_its_list_says_what_is_picked(player):
     keys(player, "?")
     for _ in range(4):
@@ -193,6 +209,7 @@ def test_a_page_that_is_loaded_again_is_where_it_was(player):
     player.add_breakpoint("module", "layers.1")
     at = player.at()
     expect(player.page).to_have_url(re.compile(f"#{at}$"))
+    player.page.wait_for_function("() => history.state?.player?.breakpoints.length === 1")
     player.page.reload()
     expect(player["point"]).to_have_count(1)
     assert player.at() == at

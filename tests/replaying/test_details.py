@@ -123,6 +123,22 @@ def test_a_module_says_what_went_in_and_came_out(recorded):
     assert came_out.endswith("640 bfloat16") or "bfloat16" in came_out
 
 
+def test_a_load_says_what_was_asked_for_and_what_came_of_it(recorded):
+    model = recorded.trace["models"].iloc[0]
+    (call,) = recorded.stops.of_seqs([model["event"]])
+    told = recorded.detail(int(call))
+    assert ["asked", model["asked"]] in told["inputs"]
+    assert [model["class_name"], model["dtype"]] in told["outputs"]
+    assert ["parameters", f"{model['parameters']:,}"] in told["outputs"]
+
+
+def test_an_answer_says_why_each_row_ended(recorded):
+    calls = recorded.trace["calls"]
+    (answer,) = calls[calls["kind"] == "generate"].itertuples()
+    (stop,) = recorded.stops.of_seqs([answer.seq])
+    assert ["finish", answer.finish] in recorded.detail(int(stop))["outputs"]
+
+
 def test_a_forward_knows_the_cache_after_it(replay):
     step = first(replay, "step")
     cache = replay.shared("caches", step["cache"])

@@ -206,6 +206,13 @@ def test_a_run_that_was_killed_is_as_long_as_what_came_last(tmp_path):
     assert dict(replay.header["facts"])["run_ns"] == "20.0 ms"
 
 
+def test_a_run_without_its_load_has_the_name_of_the_model_that_was_called():
+    encode = event(0, -1, 0, "encode", "Processor", 0, 1) | {"kind": "encode"}
+    answer = event(1, -1, 1, "setup", "TinyForCausalLM.generate", 1, 1) | {"kind": "generate"}
+    replay = Replay(make_trace({"calls": [encode, answer | {"model": "model-1"}]}))
+    assert replay.header["title"] == "TinyForCausalLM"
+
+
 def test_a_name_is_no_longer_than_anyone_reads():
     rows = coherent_rows()
     rows["choices"][0]["text"] = "ha" * 50_000

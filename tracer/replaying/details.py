@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, Final
 import numpy as np
 
 from tracer.replaying.code import Code
-from tracer.replaying.facts import Fact, facts_of, flow_of, handed_over
+from tracer.replaying.facts import Fact, facts_of, flow_of, handed_over, loaded
 from tracer.replaying.index import Stops
 from tracer.replaying.nodes import KINDS, TABLE_OF
 from tracer.replaying.places import Places
@@ -64,14 +64,15 @@ class Details:
         table = TABLE_OF[kind]
         row = self._row(stop)
         went_in, came_out = flow_of(kind, row)
+        asked, got = self._loaded(kind, row)
         told: dict[str, Any] = {
             "stop": stop,
             "title": self._stops.names[self._columns["name"][stop]],
             "facts": [*self._times(stop), *facts_of(kind, table, row), *self._memory(row)],
             "row": {"table": table, "cells": cells(row)},
             **self._code(stop, row),
-            "inputs": [*went_in, *self._handed(kind, row)],
-            "outputs": came_out,
+            "inputs": [*went_in, *asked, *self._handed(kind, row)],
+            "outputs": [*got, *came_out],
             "tables": self._tables(kind, row),
             **self._own(stop, kind, row),
         }
@@ -179,6 +180,11 @@ class Details:
         if kind not in ("call", "span"):
             return []
         return handed_over(self._rows.lookup("inputs", "event").rows(row.get("seq", -1)))
+
+    def _loaded(self, kind: str, row: Row) -> tuple[list[list[Any]], list[list[Any]]]:
+        if kind != "call":
+            return [], []
+        return loaded(self._rows.lookup("models", "event").rows(row.get("seq", -1)))
 
     def _memory(self, row: Row) -> list[Fact]:
         """Resident memory at the last sample before it ended; samples are few."""

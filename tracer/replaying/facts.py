@@ -92,6 +92,12 @@ def _of_summary(row: Row) -> tuple[list[Pair], list[Pair]]:
     return [], list(_pairs(told.items())) if isinstance(told, dict) else []
 
 
+def _of_call(row: Row) -> tuple[list[Pair], list[Pair]]:
+    """The call's own numbers, and why each row of an answer ended."""
+    went_in, came_out = _of_summary(row)
+    return went_in, [*came_out, *([["finish", row["finish"]]] if "finish" in row else [])]
+
+
 def _of_image(row: Row) -> tuple[list[Pair], list[Pair]]:
     went_in = []
     if {"original_w", "original_h"} <= set(row):
@@ -105,7 +111,7 @@ _FLOWS: Final[dict[str, Callable[[Row], tuple[list[Pair], list[Pair]]]]] = {
     "tensor": _of_tensor,
     "step": _of_step,
     "span": _of_summary,
-    "call": _of_summary,
+    "call": _of_call,
     "image": _of_image,
 }
 
@@ -113,6 +119,19 @@ _FLOWS: Final[dict[str, Callable[[Row], tuple[list[Pair], list[Pair]]]]] = {
 def flow_of(kind: str, row: Row) -> tuple[list[Pair], list[Pair]]:
     """What went in and what came out, as far as the row tells."""
     return _FLOWS[kind](row) if kind in _FLOWS else ([], [])
+
+
+def loaded(models: Iterable[Row]) -> tuple[list[Pair], list[Pair]]:
+    """What a load was asked for, and the models that came of it."""
+    went_in: list[Pair] = []
+    came_out: list[Pair] = []
+    for row in models:
+        if row["asked"]:
+            went_in.append(["asked", row["asked"]])
+        came_out.append([row["class_name"] or row["model"] or "", _joined(row["dtype"])])
+        if row["parameters"] is not None:
+            came_out.append(["parameters", shown("parameters", row["parameters"])])
+    return went_in, came_out
 
 
 def handed_over(rows: Iterable[Row]) -> list[Pair]:

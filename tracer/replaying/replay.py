@@ -96,8 +96,9 @@ def _title(trace: Trace) -> str:
     names = trace.arrow("models", ["class_name", "asked"]).to_pylist()
     shown = [row["class_name"] or row["asked"] for row in names]
     if not any(shown):  # its load was not recorded: what was called tells the class
-        called = trace.arrow("calls", ["name"], limit=1)["name"].to_pylist()
-        shown = [name.partition(".")[0] for name in called if name]
+        called = trace.arrow("calls", ["name", "model"]).to_pylist()
+        called.sort(key=lambda row: row["model"] is None)  # a processor is called too
+        shown = [str(row["name"] or "").partition(".")[0] for row in called[:1]]
     return ", ".join(dict.fromkeys(name for name in shown if name))
 
 

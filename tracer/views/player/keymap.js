@@ -20,9 +20,11 @@ const KEYS = {
   continue: ["c"],
   "continue back": ["C"],
   break: ["b"],
+  "new breakpoint": ["B"],
   fold: [" ", "Enter"],
   "fold around": ["f"],
   teach: ["q"],
+  answer: ["a"],
   reveal: ["r"],
   large: ["l"],
   language: ["z"],
@@ -37,14 +39,14 @@ const KEYS = {
 export const GROUPS = [
   ["walk", ["step", "back", "over", "out", "parent", "line", "next token", "previous token", "neighbour",
     "previous neighbour", "jump", "home", "end", "later", "earlier", "undo"]],
-  ["run", ["continue", "continue back", "break"]],
-  ["teach", ["teach", "reveal", "large"]],
+  ["run", ["continue", "continue back", "break", "new breakpoint"]],
+  ["teach", ["teach", "answer", "reveal", "large"]],
   ["look", ["fold", "fold around", "own", "axis", "zoom", "language", "dark", "help", "leave"]],
 ];
 
 const ACTION_OF = new Map(Object.entries(KEYS).flatMap(([action, keys]) => keys.map((key) => [key, action])));
 const ARROWS = { ArrowRight: "→", ArrowLeft: "←", ArrowUp: "↑", ArrowDown: "↓" };
-const NAMED = { " ": "Space", T: "Shift+T", C: "Shift+C", M: "Shift+M" };
+const NAMED = { " ": "Space", T: "Shift+T", C: "Shift+C", M: "Shift+M", B: "Shift+B" };
 const SHOWN = { ...NAMED, ...ARROWS, Escape: "Esc" };
 
 export function shownKeys(action) {

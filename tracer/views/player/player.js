@@ -21,7 +21,7 @@ const FIELDS = "input, select, textarea, [contenteditable]";
 const PRESSABLE = "button, summary, a";
 const TAKES_FOCUS = `${FIELDS}, ${PRESSABLE}, [tabindex="0"]:not(.tracer-player)`;
 
-const SETTLED = 400; // milliseconds after the last move
+const SETTLED = 400; // milliseconds between two notes of where one is
 
 class Player {
   // `source` is {header, columns, detail(stop), shared(room, key), isStatic, isDark(), onDark}; and
@@ -162,6 +162,8 @@ class Player {
   doKey(action, key = "") {
     const special = {
       help: () => (this.help.isOpen ? this.help.close() : this.help.show(this.words)),
+      "new breakpoint": () => this.breakpoints.kind.focus(),
+      answer: () => this.answer(),
       jump: () => this.jump.show(this.run, this.words),
       line: () => this.act({ kind: "jump", to: this.tree.neighbour(key === "ArrowUp" ? -1 : 1) }),
       later: () => this.act({ kind: "jump", to: this.timeline.stopAside(1) }),
@@ -172,6 +174,13 @@ class Player {
     };
     if (action in special) special[action]();
     else this.act({ kind: action });
+  }
+
+  // To the field for a guess, where there is one.
+  answer() {
+    const field = this.root.querySelector(".tp-guess");
+    if (field === null) this.act({ kind: "nothing to guess" });
+    else field.focus();
   }
 
   zoom(key) {
@@ -188,12 +197,24 @@ class Player {
   take(action) {
     this.state = this.timeline.followed(this.run, reduce(this.run, this.state, action));
     this.draw();
-    clearTimeout(this.settling);
-    this.settling = setTimeout(() => this.keep(), SETTLED);
+    this.settle();
   }
 
-  // Kept once it settles: browsers refuse to note every key of a long walk.
+  // Kept at once, and then no more often than browsers allow: they refuse every key of a long walk.
+  settle() {
+    if (this.settling !== undefined) {
+      this.isUnkept = true;
+      return;
+    }
+    this.keep();
+    this.settling = setTimeout(() => {
+      this.settling = undefined;
+      if (this.isUnkept) this.settle();
+    }, SETTLED);
+  }
+
   keep() {
+    this.isUnkept = false;
     this.source.keep?.(keptOf(this.state));
   }
 

@@ -202,6 +202,7 @@ const CHANGES = {
   teach: (run, state) => {
     return { ...state, teaching: !state.teaching, revealed: new Set(), guesses: new Map(), notice: null };
   },
+  "nothing to guess": (run, state) => ({ ...state, notice: { code: "no guess" } }),
   reveal: (run, state) => (run.isToken(state.at) ? withSet(state, "revealed", state.at, true) : state),
   guess: (run, state, action) => guessed(run, state, action),
   // Marks that came later: findings and checks. What stops at them is counted anew.
