@@ -9,15 +9,19 @@ from __future__ import annotations
 
 import dataclasses
 import importlib
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any, Literal
 
+import pandas as pd
 import transformers
 from diagnosis.bench import Bench
 
 from tracer.diagnosis.examine import doctor
 from tracer.diagnosis.findings import Findings
+from tracer.inspection import Inspection, inspect
+from tracer.trace import Trace
+from tracer.views.labels import is_missing
 
 Kind = Literal["fault", "clean", "healthy"]
 Make = Callable[[Bench], Any]
@@ -55,8 +59,7 @@ class Case:
 
     def findings(self, bench: Bench) -> Findings:
         """What the doctor says of it."""
-        made = self.make(bench)
-        return doctor(*made) if isinstance(made, tuple) else doctor(made)
+        return asked(self.make(bench))
 
     def missed(self, findings: Findings) -> list[str]:
         """Rules that should have found something."""
@@ -67,6 +70,38 @@ class Case:
         """Rules that found what is not so."""
         allowed = {*self.also, *(self.rules if self.kind == "fault" else ())}
         return list(dict.fromkeys(one.rule for one in findings if one.rule not in allowed))
+
+
+def asked(made: Any) -> Findings:
+    """What the doctor says of what a case made."""
+    return doctor(*made) if isinstance(made, tuple) else doctor(made)
+
+
+def rows_not_there(made: Any, findings: Findings) -> list[str]:
+    """Rows of evidence that a reader would look for in vain, by the rule that names them."""
+    is_folder = isinstance(made, Path | Inspection)
+    if is_folder:
+        inspection = made if isinstance(made, Inspection) else inspect(made)
+        frames = {name: inspection.frame(name) for name in ("problems", "tensors")}
+    elif isinstance(made, Trace):
+        frames = {name: made[name] for name in made.tables}
+    else:
+        return []  # a live model has no tables
+    return [
+        f"{one.rule}: {row.table} {dict(row.key)}"
+        for one in findings
+        for row in one.evidence
+        if (row.table in frames or not is_folder) and row.table != "manifest"
+        if row.table not in frames or not _is_there(frames[row.table], row.key)
+    ]
+
+
+def _is_there(frame: pd.DataFrame, key: Mapping[str, Any]) -> bool:
+    found = pd.Series(True, frame.index)
+    for name, value in key.items():
+        column = frame[name]
+        found &= column.isna() if is_missing(value) else column.eq(value).fillna(False)
+    return bool(found.any())
 
 
 CASES: list[Case] = []

@@ -7,6 +7,7 @@ import sys
 from pathlib import Path
 
 import pytest
+from diagnosis.faults import published
 from synthetic import MANIFEST, coherent_rows, make_trace
 
 import tracer
@@ -230,3 +231,13 @@ def test_published_folders_get_what_they_deserve(name, expected):
     found = {one.rule for one in doctor(PUBLISHED / name)}
     # Whether the weights have room depends on the machine.
     assert found - {"memory_too_small"} == expected
+
+
+def test_no_value_of_another_kind_stops_a_rule(bench):
+    looked = 0
+    for name, folder in published.odd_folders(bench):
+        found = doctor(folder)
+        assert [one for one in found.undecided if one.needs == "rule_failed"] == [], name
+        assert found.content()
+        looked += 1
+    assert looked > 50

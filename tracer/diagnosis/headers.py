@@ -91,7 +91,7 @@ def config_of_another_size(inspection: Inspection) -> Answers:
     asked = next(
         (
             (name, content[name])
-            for content in (config, inner if isinstance(inner, dict) else {})
+            for content in (inner if isinstance(inner, dict) else {}, config)
             for name in _WIDTHS
             if type(content.get(name)) is int
         ),

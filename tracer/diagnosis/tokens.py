@@ -191,7 +191,7 @@ def _begin_adder(inspection: Inspection, begin: str) -> str | None:
     if whole is not None:
         return "tokenizer.json" if begin in _begins(whole.get("post_processor")) else None
     own = settings.get(_TOKENIZER, {})
-    default = own.get("tokenizer_class") in _ADDS_BEGIN
+    default = inspection.tokenizer.class_name in _ADDS_BEGIN
     return _TOKENIZER if own.get("add_bos_token", default) else None
 
 

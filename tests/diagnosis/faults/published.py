@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -582,3 +584,34 @@ def one_layer_that_runs_many_times(bench: Bench) -> Path:
             "vocab_size": 64, "embedding_size": 2, "num_hidden_groups": 1} | SMALL
         | {"num_hidden_layers": 12},
     )  # fmt: skip
+
+
+def _values(held: Any) -> Any:
+    """Every object inside a JSON value, with its keys, from the outside in."""
+    if isinstance(held, dict):
+        yield held
+        for one in held.values():
+            yield from _values(one)
+
+
+ODD = (None, [], {}, "x", -1, True, [None], [{}], {"content": None})
+
+
+def odd_folders(bench: Bench) -> Iterator[tuple[str, Path]]:
+    """A published folder with one value after the other of another kind than it should be."""
+    number = 0
+    for make in (llama_3_instruct, whisper_with_what_it_suppresses, opt_whose_begin_is_its_end):
+        folder = make(bench)
+        for path in sorted(folder.glob("*.json")):
+            whole = path.read_text("utf-8")
+            if path.name.endswith("index.json") or not whole.startswith("{"):
+                continue
+            for place, part in enumerate(_values(json.loads(whole))):
+                for key in list(part)[:9]:
+                    changed = json.loads(whole)
+                    inner = list(_values(changed))[place]
+                    inner[key] = ODD[number % len(ODD)]
+                    number += 1
+                    path.write_text(json.dumps(changed), "utf-8")
+                    yield f"{make.__name__} {path.name} {key}", folder
+            path.write_text(whole, "utf-8")
