@@ -209,9 +209,13 @@ def weights(state: ThreadState, call: Call) -> Observer:
 
 def _note_done(recorder: Recorder, model: Any, missing: Collection[str]) -> None:
     """What else must have been seen: nothing, where no tensor of the files fits the model."""
-    held = [one for name, one in model.named_parameters() if name not in missing]
-    recorder.targets_done[HAD_A_PLACE] += bool(held)
-    recorder.targets_done[WAS_SET] += any(one.device.type != "meta" for one in held)
+    done = recorder.targets_done
+    for name, one in model.named_parameters():
+        if name not in missing:
+            done[HAD_A_PLACE] += 1
+            if one.device.type != "meta":
+                done[WAS_SET] += 1
+                return  # mostly the first one
 
 
 def finalized(state: ThreadState, call: Call) -> Observer:

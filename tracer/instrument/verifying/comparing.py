@@ -44,8 +44,8 @@ def compare(
     verdicts = Verdicts(model)
     names = verdicts.persistent
     if sources.conversions is not None:
-        known = sources.conversions
-        groups = conversion.given(model, names, sources.names, known, are_cast=False)
+        own = sources.conversions
+        groups = conversion.given(model, names, sources.names, own, are_cast=False)
     elif conversions is not None:
         groups = conversion.given(model, names, sources.names, conversions)
     elif renamings is None:
