@@ -138,8 +138,7 @@ def dtype(state: ThreadState, call: Call) -> Observer:
         if given is not None and given != "auto":
             load.dtype_why = "argument"
         elif asked == "auto" and in_config is not None:
-            is_own = load.arguments.get("config") is not None and "config" in load.by_user
-            load.dtype_why = "config object" if is_own else "config.json"
+            load.dtype_why = configured_by(load)
         elif load.arguments.get("gguf_file") is not None:
             load.dtype_why = "default of the library for GGUF"
         else:
@@ -147,6 +146,12 @@ def dtype(state: ThreadState, call: Call) -> Observer:
         state.close(span, "ok", summary={"dtype": load.dtype, "why": load.dtype_why})
     else:
         state.close(span, outcome.status)
+
+
+def configured_by(load: Load) -> str:
+    """Where the configuration in force comes from: the user's own object, or the folder."""
+    is_own = load.arguments.get("config") is not None and "config" in load.by_user
+    return "config object" if is_own else "config.json"
 
 
 def init_context(state: ThreadState, call: Call) -> Observer:

@@ -50,8 +50,7 @@ def dtype(state: ThreadState, call: Call) -> Observer:
     elif asked != "auto":
         load.dtype_why = "argument"
     elif in_config is not None:
-        is_own = load.arguments.get("config") is not None and "config" in load.by_user
-        load.dtype_why = "config object" if is_own else "config.json"
+        load.dtype_why = loading.configured_by(load)
     else:
         load.dtype_why = "first floating tensor of the checkpoint"
     state.close(span, "ok", summary={"dtype": load.dtype, "why": load.dtype_why})
