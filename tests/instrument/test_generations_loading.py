@@ -445,3 +445,50 @@ def test_a_name_that_is_gone_is_told_though_its_module_comes_later(folder):
     command = [sys.executable, "-c", _FIRST_IMPORT, str(folder)]
     done = subprocess.run(command, capture_output=True, text=True, check=False)
     assert done.stdout.split() == ["utils.hub.no_such_function"], done.stderr
+
+
+@pytest.mark.skipif(not FOUR or RELEASE < (4, 57), reason="its methods go by other names there")
+def test_what_a_quantiser_takes_is_told_though_not_what_it_does(folder):
+    from transformers.quantizers import (
+        HfQuantizer,
+        register_quantization_config,
+        register_quantizer,
+    )
+    from transformers.utils.quantization_config import QuantizationConfigMixin
+
+    @register_quantization_config("toy_rounding")
+    class Config(QuantizationConfigMixin):
+        def __init__(self, **_):
+            self.quant_method = "toy_rounding"
+
+    @register_quantizer("toy_rounding")
+    class Rounding(HfQuantizer):
+        requires_calibration = False
+        requires_parameters_quantization = True
+        is_trainable = False
+
+        def param_needs_quantization(self, model, param_name, **_):
+            return param_name == UP
+
+        def create_quantized_param(self, model, param_value, param_name, device, **_):
+            module = model.get_submodule(param_name.removesuffix(".weight"))
+            module.weight = torch.nn.Parameter(param_value.round())
+
+        def is_serializable(self, safe_serialization=None):
+            return False
+
+        def _process_model_before_weight_loading(self, model, **_):
+            return model
+
+        def _process_model_after_weight_loading(self, model, **_):
+            return model
+
+    with tracer.record(strict=True, verify_weights=True) as recording:
+        AutoModelForCausalLM.from_pretrained(folder, quantization_config=Config())
+    trace = recording.trace
+    row = trace["placements"].set_index("param").loc[UP]
+    assert (row["origin"], json.loads(row["operations"])) == ("converted", ["Rounding"])
+    assert row["verified_because"] == "quantised by toy_rounding as it was loaded"
+    fates = trace["checkpoint_tensors"].set_index("key")["fate"]
+    assert fates[fates != "loaded"].to_dict() == {UP: "converted"}
+    assert _broken(trace) == []

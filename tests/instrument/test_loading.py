@@ -2,6 +2,7 @@
 
 import json
 import shutil
+import sys
 
 import pytest
 import torch
@@ -205,6 +206,14 @@ def test_a_parameter_that_no_file_holds_is_initialised(llama_folder, tmp_path):
     fates = trace["checkpoint_tensors"].set_index("key")["fate"]
     assert fates["stranger.weight"] == "unexpected"
     assert (fates.drop("stranger.weight") == "loaded").all()
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="only Linux tells how long a thread waited")
+def test_what_a_call_waited_between_its_parts_is_a_part_of_what_it_waited(demo):
+    calls = demo.trace["calls"]
+    assert calls[["waited_ns", "gap_waited_ns"]].notna().all(axis=None)
+    assert (calls["gap_waited_ns"] >= 0).all()
+    assert (calls["gap_waited_ns"] <= calls["waited_ns"]).all()
 
 
 def test_memory_is_sampled_before_and_after(demo):

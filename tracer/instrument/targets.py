@@ -394,6 +394,14 @@ TARGETS: Final[tuple[Target, ...]] = (
     _once_a_tensor_in_four("_infer_parameter_dtype", "loads.shard_reads.begun", WAS_SET),
     _once_a_tensor_in_four("_load_parameter_into_model", "loads.shard_reads.placed"),
     _once_a_tensor_in_four("offload_weight", "loads.shard_reads.offloaded"),
+    Target(
+        "transformers.quantizers.base:HfQuantizer",
+        "create_quantized_param",
+        "loads.shard_reads.quantised",
+        every_subclass=True,
+        is_lean=True,
+        before=FIVE,
+    ),
     _once_a_tensor_in_four("shard_and_distribute_module", "loads.shard_reads.distributed"),
     _load_stage("load_offloaded_weights", "place", None, before=LATE_FOUR),
     # GGUF: parsed anew for configuration, tokenizer and weights. The name is imported inside

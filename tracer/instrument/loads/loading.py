@@ -138,8 +138,7 @@ def dtype(state: ThreadState, call: Call) -> Observer:
         if given is not None and given != "auto":
             load.dtype_why = "argument"
         elif asked == "auto" and in_config is not None:
-            is_own = load.arguments.get("config") is not None and "config" in load.by_user
-            load.dtype_why = "config object" if is_own else "config.json"
+            load.dtype_why = configured_by(load)
         elif load.arguments.get("gguf_file") is not None:
             load.dtype_why = "default of the library for GGUF"
         else:
@@ -147,6 +146,12 @@ def dtype(state: ThreadState, call: Call) -> Observer:
         state.close(span, "ok", summary={"dtype": load.dtype, "why": load.dtype_why})
     else:
         state.close(span, outcome.status)
+
+
+def configured_by(load: Load) -> str:
+    """Where the configuration in force comes from: the user's own object, or the folder."""
+    is_own = load.arguments.get("config") is not None and "config" in load.by_user
+    return "config object" if is_own else "config.json"
 
 
 def init_context(state: ThreadState, call: Call) -> Observer:
@@ -209,9 +214,13 @@ def weights(state: ThreadState, call: Call) -> Observer:
 
 def _note_done(recorder: Recorder, model: Any, missing: Collection[str]) -> None:
     """What else must have been seen: nothing, where no tensor of the files fits the model."""
-    held = [one for name, one in model.named_parameters() if name not in missing]
-    recorder.targets_done[HAD_A_PLACE] += bool(held)
-    recorder.targets_done[WAS_SET] += any(one.device.type != "meta" for one in held)
+    done = recorder.targets_done
+    for name, one in model.named_parameters():
+        if name not in missing:
+            done[HAD_A_PLACE] += 1
+            if one.device.type != "meta":
+                done[WAS_SET] += 1
+                return  # mostly the first one
 
 
 def finalized(state: ThreadState, call: Call) -> Observer:

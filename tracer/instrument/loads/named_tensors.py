@@ -117,7 +117,8 @@ def residence(each: Named) -> str:
         return "resident"
     leaf = each.name.rpartition(".")[2]
     for weights in offload_maps(each.module):
-        held, name = getattr(weights, "dataset", weights), f"{getattr(weights, 'prefix', '')}{leaf}"
+        held: Any = getattr(weights, "dataset", weights)
+        name = f"{getattr(weights, 'prefix', '')}{leaf}"
         index = getattr(held, "index", None)
         if not isinstance(index, Mapping):
             if name in held:

@@ -21,6 +21,8 @@ def fate(load: Load, shards: Shards, key: str, path: str) -> tuple[str, str]:
     plan = load.plans.get(key)
     if plan is None and key not in shards.asked:
         return "skipped", "the index does not name it, and only what that names is loaded"
+    if plan is None and key in shards.quantised:
+        return "converted", f"taken by the quantiser {load.quantiser}"
     if plan is None:
         return "unexpected", "no parameter of the model goes by this name, renamed or not"
     is_read = (path, key) in shards.read
@@ -66,6 +68,8 @@ def origin(
         return "initialised", "in no file; computed as the class built itself, never on meta"
     if name in shards.real:
         return "rebuilt", "not part of any file; computed as the class built itself, never on meta"
+    if load.quantiser is not None:
+        return "unknown", f"made by the quantiser {load.quantiser}, in steps that nobody sees"
     return "unknown", "made outside the steps that the lab watches"
 
 

@@ -69,6 +69,8 @@ class Shards:
     tied: dict[str, str] = dataclasses.field(default_factory=dict)
     replaced: set[str] = dataclasses.field(default_factory=set)
     is_set: bool = False
+    quantised: set[str] = dataclasses.field(default_factory=set)
+    """Tensors that a quantiser took."""
 
     @property
     def are_many_done(self) -> bool:
@@ -253,6 +255,20 @@ def offloaded(load: Load, seen: Seen) -> None:
     piece = None if shard is None else shard.keep(seen.start, seen.argument(0, "weight"))
     if piece is not None:
         load.note_placing(piece.param, seen)
+
+
+@told
+def quantised(load: Load, seen: Seen) -> None:
+    """`create_quantized_param`: a quantiser takes a tensor, and sets what it makes of it."""
+    shard = current(load)
+    piece = None if shard is None else shard.keep(seen.start, seen.argument(2, "param_value"))
+    if shard is None or piece is None:
+        return
+    load.note_placing(piece.param, seen)
+    if piece.key is not None:
+        shard.shards.quantised.add(piece.key)
+        if piece.key in load.plans:
+            load.plans[piece.key].operations = [type(seen.args[0]).__name__]
 
 
 @told

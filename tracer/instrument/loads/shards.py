@@ -21,6 +21,7 @@ from tracer.instrument.loads import (
     load_facts,
     loading,
     names_apart,
+    quantisers,
     shard_facts,
     shard_reads,
     shard_rows,
@@ -50,8 +51,7 @@ def dtype(state: ThreadState, call: Call) -> Observer:
     elif asked != "auto":
         load.dtype_why = "argument"
     elif in_config is not None:
-        is_own = load.arguments.get("config") is not None and "config" in load.by_user
-        load.dtype_why = "config object" if is_own else "config.json"
+        load.dtype_why = loading.configured_by(load)
     else:
         load.dtype_why = "first floating tensor of the checkpoint"
     state.close(span, "ok", summary={"dtype": load.dtype, "why": load.dtype_why})
@@ -96,6 +96,7 @@ def weights(state: ThreadState, call: Call) -> Observer:
     files = call.argument(3, "checkpoint_files") or ()
     if load is not None:
         with state.own_work("headers of the checkpoint"):
+            _note_quantiser(load, call)
             load_facts.write_meta(load)
             checkpoint_files.read_headers(load, files)
     span = open_span(state, call)
@@ -121,6 +122,14 @@ def weights(state: ThreadState, call: Call) -> Observer:
         }
     state.close(span, outcome.status, summary=summary)
     memory.sample_memory(state, "tensor_load", "after the weights")
+
+
+def _note_quantiser(load: Load, call: Call) -> None:
+    """Once the class had built itself, a quantiser has put other modules in its place."""
+    quantiser = call.kwargs.get("hf_quantizer")
+    if quantiser is not None:
+        load.quantiser = quantisers.method_of(quantiser)
+        load_facts.tell_meta(load, call.argument(1, "model"))
 
 
 def renamed(state: ThreadState, call: Call) -> Observer:
@@ -250,7 +259,7 @@ def shard_weights(state: ThreadState, call: Call) -> Observer:
     if shard.is_quantised:
         state.recorder.fault(
             "modeling_utils._load_state_dict_into_meta_model",
-            "a quantiser sets the parameters itself: what became of a tensor was not observed",
+            "a quantiser sets the parameters itself: how it makes them was not observed",
         )
     shards.reading[ident] = shard
     outcome = yield None

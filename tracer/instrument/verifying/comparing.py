@@ -44,8 +44,8 @@ def compare(
     verdicts = Verdicts(model)
     names = verdicts.persistent
     if sources.conversions is not None:
-        known = sources.conversions
-        groups = conversion.given(model, names, sources.names, known, are_cast=False)
+        own = sources.conversions
+        groups = conversion.given(model, names, sources.names, own, are_cast=False)
     elif conversions is not None:
         groups = conversion.given(model, names, sources.names, conversions)
     elif renamings is None:
@@ -203,7 +203,8 @@ def _unsourced(verdicts: Verdicts, name: str, sources: Sources, no_class: str | 
         return no_class or "in no file, and the class built anew has no such buffer"
     if "lora_" in name:
         return "belongs to an adapter"
-    stored = [key for key in sources.names if key.startswith((f"{name}_", f"{name}."))]
+    parts = (key for key in sources.names if key.startswith((f"{name}_", f"{name}.")))
+    stored = [key for key in parts if key not in verdicts.persistent]
     if stored:
         return f"stored as {', '.join(stored)}, which a quantiser unpacked as it was loaded"
     module, is_part, leaf = name.partition(".parametrizations.")
