@@ -23,8 +23,15 @@ FIND_PYTHON = for name in python3.11 python3 python; do \
 	"$$name" -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null \
 	&& echo "$$name" && exit; done
 
+# Packages that users have beside the lab and some tests need, in a folder that only these see.
+BESIDE := $(VENV)/beside
+PACKAGES_BESIDE := duckdb openpyxl et_xmlfile xlsxwriter wrapt peft modelscope modelscope_hub \
+	addict cryptography cffi pycparser simplejson sortedcontainers
+TESTS_BESIDE := tests/lessons/test_recipes.py tests/export/test_sql.py \
+	$(addprefix tests/instrument/,test_adapters.py test_first_seed.py test_strangers.py)
+
 .DEFAULT_GOAL := help
-.PHONY: help setup demo models lab test test-all test-browser test-generations lint bench bench-peers doctor-score doctor-score-all demo-model demo-model-check clean
+.PHONY: help setup demo models lab test test-all test-beside test-browser test-generations lint bench bench-peers doctor-score doctor-score-all demo-model demo-model-check clean
 
 help: ## list these commands
 	@sed -n 's/^\([a-z-]*\):[^#]*## \(.*\)/  make \1|\2/p' $(MAKEFILE_LIST) \
@@ -46,6 +53,15 @@ test: $(READY) ## run the tests
 
 test-all: $(READY) ## run all tests, the long ones and those with further needs too
 	OMP_NUM_THREADS=1 $(PYTHON) -m pytest -q $(SHARED)
+
+test-beside: $(BESIDE)/.ready ## run the tests that need DuckDB, PEFT, ModelScope and their like
+	PYTHONPATH=$(BESIDE) OMP_NUM_THREADS=1 $(PYTHON) -m pytest -q $(SHARED) $(TESTS_BESIDE)
+
+$(BESIDE)/.ready: | $(READY)
+	@echo "Installing packages that some tests need into $(BESIDE)"
+	@$(PYTHON) -m pip install -qq --disable-pip-version-check --no-deps --target $(BESIDE) \
+		$(PACKAGES_BESIDE)
+	@touch $@
 
 test-browser: $(READY) ## walk through the notebooks in a real browser; needs Chromium
 	@$(PYTHON) -m pip install -qq --disable-pip-version-check "playwright>=1.50"

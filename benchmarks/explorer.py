@@ -26,7 +26,7 @@ from tracer.demo.models import SMOLLM2, find
 from tracer.widgets.explorer import Explorer
 
 BUDGET = 1.10
-TOKENS, ROUNDS = 100, 3
+TOKENS, ROUNDS = 200, 3
 QUESTION = "Why is the sky blue? Explain it to a child, and give three examples."
 
 

@@ -10,7 +10,8 @@ from __future__ import annotations
 import dataclasses
 import functools
 import tempfile
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -22,6 +23,7 @@ from benchmarks.checkpoints import shaped_like_135m, shaped_like_152k, toy
 from benchmarks.figures import Figure, figure
 from benchmarks.pairs import control, paired
 from tracer.demo import checkpoint_folder
+from tracer.instrument.modules import selected
 
 PROMPT_TOKENS = 64
 NEW_TOKENS = 24
@@ -103,12 +105,30 @@ def _decoding(
 ) -> list[Figure]:
     answer = answering(model, tokens)
     found = [paired("decode, control", answer, control, rounds)]
+    empty = functools.partial(empty_hooks, model)
+    found.append(paired("decode, empty hooks", answer, empty, rounds))
     for name in details:
         options, budget = DETAILS[name]
         around = functools.partial(tracer.record, **options)
         most = budget if budgets else None
         found.append(paired(f"decode, {name}", answer, around, rounds, budget=most))
     return found
+
+
+@contextmanager
+def empty_hooks(model: Any) -> Iterator[None]:
+    """A pair of hooks that do nothing on each module of detail "layers": less can't be had."""
+    modules = [module for _, module in selected(model, "layers")]
+    handles = [one.register_forward_pre_hook(lambda module, args: None) for one in modules]
+    handles += [
+        one.register_forward_hook(lambda module, args, kwargs, output: None, with_kwargs=True)
+        for one in modules
+    ]
+    try:
+        yield
+    finally:
+        for handle in handles:
+            handle.remove()
 
 
 def _prefill(model: Any, rounds: int) -> list[Figure]:

@@ -21,6 +21,9 @@ CODE = {"en": 0, "zh": 1}
 # What the table shows, in order: the figure, and its words in English and Chinese.
 COSTS: dict[str, tuple[str, str]] = {
     "decode, control": ("the same call unrecorded, against itself", "同一调用都不记录，自己对自己"),
+    "decode, empty hooks": (
+        "decode, empty hooks on the modules of `layers`", "解码，`layers` 的模块上只挂空钩子"
+    ),
     "decode, stages": ("decode, `stages`", "解码，`stages`"),
     "decode, layers": ("decode, `layers`", "解码，`layers`"),
     "decode, effects": (
@@ -41,7 +44,8 @@ COSTS: dict[str, tuple[str, str]] = {
     "explorer, answer": ("an answer through the explorer", "经由探索器的一次回答"),
     "load 135m, control": ("a load unrecorded, against itself", "加载都不记录，自己对自己"),
     "load 135m": ("warm load of 135M, 272 tensors", "缓存已热的加载，135M，272 个张量"),
-    "load 2gb": ("warm load of 2 GB", "缓存已热的加载，2 GB"),
+    "load 2gb": ("warm load of 2 GB, only mapped", "缓存已热的加载，2 GB，只做映射"),
+    "load 2gb, cast": ("warm load of 2 GB, every value cast", "缓存已热的加载，2 GB，逐值转换"),
     "load 20k": ("warm load of 20,001 tiny tensors", "缓存已热的加载，20,001 个小张量"),
     "load 135m, a tensor, by itself": (
         "a tensor of that 135M load, as the recorder counts", "该 135M 加载中一个张量，按记录器自计"

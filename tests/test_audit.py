@@ -103,13 +103,18 @@ def fault(check, *evidence):
 @fault("1 one fate a tensor", "model.safetensors: head.weight")
 def a_tensor_without_fate(rows):
     rows["checkpoint_tensors"][-1] |= {"fate": None}
-    del rows["tensor_loads"][-1]
 
 
 @fault("1 one fate a tensor", "model.safetensors: head.weight")
 def a_tensor_with_a_fate_of_no_meaning(rows):
     rows["checkpoint_tensors"][-1]["fate"] = "lost"
-    del rows["tensor_loads"][-1]
+
+
+@fault("1 one fate a tensor", "model.safetensors: head.weight")
+def a_tensor_with_two_fates(rows):
+    rows["checkpoint_tensors"].append(rows["checkpoint_tensors"][-1] | {"fate": "skipped"})
+    rows["files"][0]["size_bytes"] += rows["checkpoint_tensors"][-1]["size_bytes"]
+    rows["files"][0]["tensors"] += 1
 
 
 @fault("1 reads = fates", "model.safetensors: head.weight")
@@ -160,6 +165,17 @@ def a_buffer_never_written(rows):
 @fault("3 bytes of a file", "model.safetensors")
 def a_file_cut_short(rows):
     rows["files"][0]["size_bytes"] -= 1
+
+
+@fault("3 bytes of a file", "model.safetensors")
+def bytes_behind_the_last_tensor(rows):
+    rows["files"][0]["size_bytes"] += 1
+
+
+@fault("3 bytes of a file", "model.safetensors")
+def a_tensor_of_the_header_that_no_row_tells_of(rows):
+    key = rows["checkpoint_tensors"].pop()["key"]
+    rows["tensor_loads"] = [read for read in rows["tensor_loads"] if read["key"] != key]
 
 
 @fault("3 bytes of a file", "model.safetensors")
@@ -406,13 +422,28 @@ def test_modules_explain_a_forward_up_to_three_percent(rows, modules_ms, verdict
     assert judge(rows).loc["5 explained time", "verdict"] == verdict
 
 
-@pytest.mark.parametrize(("waited_ms", "verdict"), [(0, "broken"), (5, "broken"), (20, "holds")])
-def test_what_a_busy_machine_took_is_put_up_with_and_said(rows, waited_ms, verdict):
+@pytest.mark.parametrize(
+    ("waited_ms", "between_ms", "verdict"),
+    [
+        (0, None, "broken"),
+        (5, None, "broken"),
+        (20, None, "holds"),  # it may have waited anywhere
+        (20, 20, "holds"),
+        (20, 12, "holds"),
+        (20, 5, "broken"),  # it waited, but mostly inside the parts that have a name
+        (20, 0, "broken"),
+    ],
+)
+def test_what_a_busy_machine_took_between_the_parts_is_put_up_with_and_said(
+    rows, waited_ms, between_ms, verdict
+):
     own_forward(rows, length_ms=50, modules_ms=38)
     rows["calls"][-1]["waited_ns"] = waited_ms * MILLISECOND
+    if between_ms is not None:
+        rows["calls"][-1]["gap_waited_ns"] = between_ms * MILLISECOND
     row = judge(rows).loc["5 explained time"]
     assert row["verdict"] == verdict
-    words = "in 1 of them up to 12.000 ms may be waiting for a processor"
+    words = "in 1 of them up to 12.000 ms are put down to waiting for a processor"
     assert (words in row["found"]) == (verdict == "holds")
 
 
@@ -432,6 +463,20 @@ def test_what_the_recorder_did_inside_a_child_explains_nothing(rows):
     assert not broken(judge(rows))  # the hole was the recorder
     rows["steps"][0]["recorder_ns"] = 5 * MILLISECOND
     assert set(broken(judge(rows))) == {"5 explained time"}  # it was not: that time lay elsewhere
+
+
+def test_the_recorders_work_inside_its_own_work_is_counted_once(rows):
+    call = rows["calls"][1]
+    end = call["start_ns"] + call["duration_ns"]
+    own = {"call": call["seq"], "stage": "recorder", "start_ns": end}
+    spans = [
+        {"seq": 700, "parent": call["seq"], "name": "facts", "duration_ns": 6 * MILLISECOND},
+        {"seq": 701, "parent": 700, "name": "memory sample", "duration_ns": 5 * MILLISECOND},
+    ]
+    rows["spans"] += [{**rows["spans"][0], **own, **span} for span in spans]
+    call["duration_ns"] += 6 * MILLISECOND
+    call["recorder_ns"] = 6 * MILLISECOND
+    assert not broken(judge(rows))
 
 
 def test_derived_gaps_are_reported_apart(rows):
@@ -559,6 +604,14 @@ def test_an_image_that_reached_no_model_is_counted_only(rows):
     answer = judge(rows)
     assert not broken(answer)
     assert "1 never reached a model" in answer.loc["7 placeholders = features", "found"]
+
+
+@pytest.mark.parametrize(("replaced", "is_broken"), [(4, False), (3, True)])
+def test_an_image_of_which_no_number_is_expected_is_judged_by_its_embeddings(
+    rows, replaced, is_broken
+):
+    rows["images"][0] |= {"expected_tokens": None, "replaced_embeddings": replaced}
+    assert bool(broken(judge(rows))) == is_broken
 
 
 def test_placeholders_of_a_passed_cache_need_no_image(rows):

@@ -1,5 +1,6 @@
 """One recording's spans, frames, rows and error boundary, with a clock that tests set."""
 
+import dataclasses
 import threading
 
 import pytest
@@ -58,7 +59,8 @@ class _Bench:
         """What its leaving hook does."""
         frame = self.state.frames.pop()
         self.state.top = frame[1]
-        self.state.rows.append((frame, self.state.context, self.clock(), (), made, PLAIN))
+        shared = dataclasses.replace(PLAIN, input_shape=(), output_shape=made)
+        self.state.rows.append((*frame, self.state.context, self.clock(), shared))
 
 
 @pytest.fixture

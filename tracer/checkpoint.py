@@ -46,6 +46,11 @@ _KINDS = {
     "vocab.txt": "tokenizer",
     "merges.txt": "tokenizer",
     "tokenizer.model": "tokenizer",
+    "spiece.model": "tokenizer",
+    "sentencepiece.bpe.model": "tokenizer",
+    "source.spm": "tokenizer",
+    "target.spm": "tokenizer",
+    "tekken.json": "tokenizer",
     "preprocessor_config.json": "processor",
     "processor_config.json": "processor",
     "video_preprocessor_config.json": "processor",
@@ -64,6 +69,7 @@ _FORMATS = {
     ".md": "text",
     ".py": "python",
     ".model": "sentencepiece",
+    ".spm": "sentencepiece",
 }
 _WEIGHT_FORMATS = {"safetensors", "pickle", "gguf"}
 

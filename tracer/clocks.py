@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from pathlib import Path
+import os
 from typing import Final
 
-_SCHEDULE: Final = Path("/proc/thread-self/schedstat")
+_SCHEDULE: Final = "/proc/thread-self/schedstat"
 
 
 def waited_ns() -> int | None:
@@ -14,7 +14,13 @@ def waited_ns() -> int | None:
     On a busy machine this is where unexplained time goes. None where the system hides it.
     """
     try:
-        _, waited, _ = _SCHEDULE.read_bytes().split()
+        file = os.open(_SCHEDULE, os.O_RDONLY)
+    except OSError:
+        return None
+    try:
+        _, waited, _ = os.read(file, 64).split()  # three numbers: run, waited, times
     except (OSError, ValueError):
         return None
+    finally:
+        os.close(file)
     return int(waited)

@@ -19,7 +19,7 @@ from tracer.batches import ENCODED_TEXT, Target, write_parquet
 from tracer.errors import TraceFormatError
 from tracer.privacy import mapped
 from tracer.ranks import MOST_RANKS, PAIRED_TOGETHER
-from tracer.recovery import Content, TableContent, batches_of
+from tracer.recovery import Content, TableContent, batches_of, group_of
 
 # Ids that each process counts for itself.
 _COUNTED: Final = ("model", "cache", "stack")
@@ -235,6 +235,17 @@ class RankedContent:
         for content, change in self.parts:
             for batch in batches_of(content, columns, encoded=encoded):
                 yield change.apply(batch)
+
+    def group(self, row: int) -> tuple[int, pa.Table]:
+        """Some rows of one rank around one, and the number of the first of them."""
+        first = 0
+        for content, change in self.parts:
+            if row < first + content.rows:
+                begin, found = group_of(content, self.schema.names, row - first)
+                changed = [change.apply(batch) for batch in found.to_batches()]
+                return first + begin, pa.Table.from_batches(changed)
+            first += content.rows
+        raise IndexError(f"there is no row {row} among {self.rows}")
 
     def scanner(self, columns: Sequence[str], where: pc.Expression | None) -> ds.Scanner:
         """A lazy pass; a condition on what merging changes costs reading all columns."""

@@ -30,6 +30,10 @@ _STARTERS: Final = (
 )  # fmt: skip
 
 
+Reached = tuple[int, int, str]
+"""A frame that runs now (identity, instruction), and the key of the call path that ends in it."""
+
+
 class Places:
     """Interned source and stack keys of one recording."""
 
@@ -39,7 +43,7 @@ class Places:
         self._is_ours: dict[int, bool] = {}
         self._functions: dict[int, tuple[Any, str | None]] = {}
         self._sources: dict[int, str] = {}
-        self._met: dict[tuple[int, ...], str] = {}
+        self._met: dict[tuple[int | str, ...], str] = {}
         self._stacks: dict[tuple[int, ...], str] = {}
         self._numbers = itertools.count(1)
 
@@ -61,14 +65,23 @@ class Places:
         name = f"{relative_path(code.co_filename)}:{code.co_firstlineno}"
         return self._sources.setdefault(id(code), name)
 
-    def stack(self, frame: FrameType | None) -> str:
-        """Key of the call path that ends in this frame, the lab's own frames left out."""
+    def stack(self, frame: FrameType | None, reached: Reached | None = None) -> str:
+        """Key of the call path that ends in this frame, the lab's own frames left out.
+
+        Args:
+            frame: Where the path ends.
+            reached: A frame further out whose own path is known, so that it is not walked again.
+        """
         # By instruction: working out a frame's line means reading its code's line table from the
         # start, and nearly every path was met before.
-        path: list[int] = []
+        path: list[int | str] = []
         is_ours = self._is_ours
+        known_from = 0 if reached is None else reached[0]
         at: FrameType | None = frame
         while at is not None:
+            if id(at) == known_from and reached is not None and at.f_lasti == reached[1]:
+                path.append(reached[2])
+                break
             identity = id(at.f_code)
             ours = is_ours.get(identity)
             if ours is None:
@@ -97,6 +110,11 @@ class Places:
         self._codes[id(code)] = code  # keeps it, so that its identity stays its own
         ours = self._is_ours[id(code)] = code.co_filename.startswith(_OWN_ROOMS)
         return ours
+
+    def reach(self, frame: FrameType | None, stack: str | None) -> Reached | None:
+        """Note the library's or the user's frame that stands above this one, by its path's key."""
+        caller = self.caller(frame)
+        return None if caller is None or stack is None else (id(caller), caller.f_lasti, stack)
 
     def caller(self, frame: FrameType | None) -> FrameType | None:
         """The innermost frame that is not the lab's own."""

@@ -312,10 +312,12 @@ class Recorder:
         """Turn a thread's hot rows into a batch of `modules`."""
         hot, state.rows = state.rows, []
         values, state.values = state.values, {}
+        arguments, state.arguments = state.arguments, {}
         if not hot or "modules" in self.dropped:
             return
         self.drained_modules += len(hot)
-        self.sink.append("modules", row_forms.module_batch(self, hot, state.thread, values))
+        made = row_forms.module_batch(self, hot, state.thread, values, arguments)
+        self.sink.append("modules", made)
 
     def flush(self) -> None:
         """Hand all buffered rows to the journal."""

@@ -12,7 +12,7 @@ import dataclasses
 import shutil
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
-from typing import Any, Final, Protocol
+from typing import Any, Final, Protocol, runtime_checkable
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -65,6 +65,14 @@ class Content(Protocol):
 
     def write(self, target: Target) -> None:
         """Write all rows as one Parquet file."""
+
+
+@runtime_checkable
+class HasGroups(Protocol):
+    """Content that can read some rows without the others."""
+
+    def group(self, row: int) -> tuple[int, pa.Table]:
+        """Some rows around one, and the number of the first of them."""
 
 
 def whole_batches(
@@ -137,6 +145,25 @@ class ParquetContent:
             for batch in file.iter_batches(BATCH_ROWS, columns=present):
                 yield conform(batch, wanted)
 
+    def group(self, row: int) -> tuple[int, pa.Table]:
+        """The row group that a row is in, and the number of its first row.
+
+        What a look-up costs is the reading of a group: texts are dictionaries, and columns that
+        are missing throughout are left out.
+        """
+        metadata = pq.read_metadata(self.opener())
+        held = metadata.schema.to_arrow_schema()
+        texts = [field.name for field in held if pa.types.is_string(field.type)]
+        first = 0
+        with pq.ParquetFile(self.opener(), metadata=metadata, read_dictionary=texts) as file:
+            for number in range(metadata.num_row_groups):
+                group = metadata.row_group(number)
+                if row < first + group.num_rows:
+                    columns = [name for name in _filled(group) if name in self.schema.names]
+                    return first, file.read_row_group(number, columns=columns)
+                first += group.num_rows
+        raise IndexError(f"there is no row {row} among {self.rows}")
+
     def scanner(self, columns: Sequence[str], where: pc.Expression | None) -> ds.Scanner:
         """Only the asked columns are read, and only row groups that can fulfil the condition."""
         return _PARQUET.make_fragment(self.opener()).scanner(
@@ -158,6 +185,20 @@ class ParquetContent:
             else contextlib.nullcontext(target) as sink,
         ):
             shutil.copyfileobj(opened, sink, _COPY_BYTES)
+
+
+def _filled(group: pq.RowGroupMetaData) -> list[str]:
+    """Columns of a row group that have a value, as far as its statistics tell."""
+    columns = [group.column(number) for number in range(group.num_columns)]
+    missing = [
+        one.is_stats_set and one.statistics.has_null_count and one.statistics.null_count
+        for one in columns
+    ]
+    return [
+        one.path_in_schema
+        for one, count in zip(columns, missing, strict=True)
+        if count is False or count < group.num_rows
+    ]
 
 
 @dataclasses.dataclass(frozen=True)
@@ -220,6 +261,10 @@ class TableContent:
         """Bytes that they take in memory."""
         return int(self.table.nbytes)
 
+    def group(self, row: int) -> tuple[int, pa.Table]:
+        """All rows: they are there already."""
+        return 0, self.table
+
     def scanner(self, columns: Sequence[str], where: pc.Expression | None) -> ds.Scanner:
         """A pass over the rows in memory."""
         return ds.dataset(self.table).scanner(
@@ -244,6 +289,16 @@ def batches_of(
     for batch in content.scanner(columns, None).to_batches():
         if batch.num_rows:
             yield conform(batch, encoded_schema(batch.schema)) if encoded else batch
+
+
+def group_of(content: Content, columns: Sequence[str], row: int) -> tuple[int, pa.Table]:
+    """Some rows around one, and the number of the first of them: what a look-up has to read.
+
+    A row group of a Parquet file, texts as dictionaries; of what has no groups all rows.
+    """
+    if isinstance(content, HasGroups):
+        return content.group(row)
+    return 0, pa.Table.from_batches(batches_of(content, columns, encoded=True))
 
 
 def recover(

@@ -41,21 +41,32 @@ class ModuleSlot:
     source: str | None = None
 
 
-@dataclasses.dataclass(frozen=True, slots=True, eq=False)
+Shape = tuple[int, ...]
+
+
+@dataclasses.dataclass(slots=True, eq=False)  # frozen ones take four times as long to make
 class Circumstances:
-    """What calls of a module from one place have in common: call path, dtype, device, outcome."""
+    """What alike calls of a module have in common: call path, what went in and came out, outcome.
+
+    One for many calls, so that a call's own row is a few numbers.
+    """
 
     stack: str | None = None
     dtype: str | None = None
     device: str | None = None
     status: str = "ok"
+    input_shape: Shape | None = None
+    output_shape: Shape | None = None
+
+    def with_shapes(self, given: Shape | None, made: Shape | None) -> Circumstances:
+        """The same for calls with these shapes of input and output."""
+        return Circumstances(self.stack, self.dtype, self.device, self.status, given, made)
 
 
 INTERRUPTED: Final = Circumstances(status="interrupted")
 
-Shape = tuple[int, ...]
-HotRow = tuple[Frame, int, int | None, Shape | None, Shape | None, Circumstances]
-"""A module call that ended: context, end (None: never), shapes of input and output, the rest."""
+HotRow = tuple[int, int, int, int, int, int | None, Circumstances]
+"""A module call that ended: its frame, then context, end (None: never), the rest."""
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -199,10 +210,11 @@ def module_batch(
     hot: Sequence[HotRow],
     thread: str,
     values: dict[int, tuple[float, float, float, int]],
+    arguments: dict[int, tuple[dict[str, Any], dict[str, Any]]],
 ) -> pa.RecordBatch:
     """A thread's module calls as one batch of `modules`."""
-    frames, contexts, ends, given, made, circumstances = zip(*hot, strict=True)
-    seqs, parents, slots, starts = (np.array(cells) for cells in zip(*frames, strict=True))
+    *numbers, contexts, ends, circumstances = zip(*hot, strict=True)
+    seqs, parents, slots, starts = map(np.array, numbers)
     count = len(hot)
     places = _shared(contexts, ("call", "step", "stage"), recorder.contexts)
     module = _shared(slots.tolist(), ("model", "path", "class_name", "source"), recorder.slots)
@@ -210,9 +222,7 @@ def module_batch(
     columns: dict[str, Any] = {
         **places,
         **module,
-        **_shared(circumstances, ("stack", "dtype", "device", "status")),
-        "input_shape": _shape_cells(given),
-        "output_shape": _shape_cells(made),
+        **_shared(circumstances, _ALIKE),
         "seq": seqs,
         "parent": parents,
         "name": module["path"],
@@ -224,6 +234,8 @@ def module_batch(
     }
     if values:
         columns |= _statistics(seqs, values)
+    if arguments:
+        columns |= _argument_cells(seqs, arguments)
     schema = arrow_schema("modules")
     arrays = [
         _as_array(columns[field.name], field.type)
@@ -232,6 +244,9 @@ def module_batch(
         for field in schema
     ]
     return pa.RecordBatch.from_arrays(arrays, schema=schema)
+
+
+_ALIKE: Final = ("stack", "dtype", "device", "status", "input_shape", "output_shape")
 
 
 def _factorised(cells: Iterable[Any]) -> tuple[list[Any], pa.Array]:
@@ -252,14 +267,10 @@ def _shared(
         entries = [
             thing[place] if isinstance(thing, tuple) else getattr(thing, name) for thing in picked
         ]
+        if name.endswith("_shape"):
+            entries = [None if one is None else shape_text(tuple(one)) for one in entries]
         columns[name] = pa.array(entries).take(codes)
     return columns
-
-
-def _shape_cells(shapes: Iterable[Shape | None]) -> pa.Array:
-    distinct, codes = _factorised(shapes)
-    texts = [None if one is None else shape_text(tuple(one)) for one in distinct]
-    return pa.array(texts, pa.string()).take(codes)
 
 
 def _statistics(
@@ -269,6 +280,17 @@ def _statistics(
     return {
         name: [cell[place] for cell in cells]
         for place, name in enumerate(("mean", "std", "abs_max", "nonfinite"))
+    }
+
+
+def _argument_cells(
+    seqs: Any, arguments: dict[int, tuple[dict[str, Any], dict[str, Any]]]
+) -> dict[str, list[str | None]]:
+    """What was given and made, of the few calls that it is told of."""
+    told = [arguments.get(int(seq)) for seq in seqs]
+    return {
+        name: [None if one is None else _json_cell(one[place]) for one in told]
+        for place, name in enumerate(("arguments", "returned"))
     }
 
 

@@ -11,9 +11,11 @@ import dataclasses
 from typing import Final, Literal
 
 SCHEMA_VERSION: Final = 1
+"""Version written into each manifest; a reader refuses a newer one in one sentence."""
 SHAPE_MISFIT: Final = "its shape does not fit "
 """How `checkpoint_tensors.because` of a tensor begins that was refused; parameters follow."""
-"""Version written into each manifest; a reader refuses a newer one in one sentence."""
+CLASS_EXPECTS: Final = "; its class expects it in no file"
+"""How `placements.because` of a parameter ends that the class computes by itself."""
 
 Kind = Literal["integer", "real", "boolean", "text", "json", "bytes"]
 Provenance = Literal["measured", "derived", "estimated"]
@@ -179,6 +181,7 @@ _TABLES = (
         ),
         _integer("recorder_ns", "Recorder's own time inside the call"),
         _integer("waited_ns", "Time that the thread was ready and waited for a processor"),
+        _integer("gap_waited_ns", "Of `waited_ns`, what fell between the spans directly below"),
     ),
     _event(
         "spans",
@@ -225,6 +228,8 @@ _TABLES = (
         _real("std", "Standard deviation of the output, in float32; with values=True"),
         _real("abs_max", "Largest magnitude of the output; with values=True"),
         _integer("nonfinite", "Infinities and NaN in the output; with values=True"),
+        _json("arguments", "What went in, by name; of the first call from the same place"),
+        _json("returned", "What came out, part by part; of the first call from the same place"),
     ),
     _event(
         "steps",
@@ -234,6 +239,7 @@ _TABLES = (
         _text("kind", "prefill, chunk, decode or verify"),
         _integer("input_tokens", "Tokens fed in this step, for each row"),
         _integer("drafted_tokens", "Of these, tokens that assisted decoding proposed"),
+        _integer("logits_tokens", "Of the tokens fed, those that the head made logits of"),
         _integer("first_position", "Position of the first token fed (row 0, first axis)"),
         _integer("last_position", "Position of the last token fed (row 0, largest axis)"),
         _integer("position_offset", "Position of the last token less its index in the sequence"),
@@ -542,6 +548,7 @@ _TABLES = (
         _text("class_name", "Class of the processor"),
         _integer("removed_tokens", "Ids that it set to -inf"),
         _real("chosen_delta", "Change that it made to the chosen id's score"),
+        _integer("chosen_rank", "Rank of the chosen id after it, where greedy took no raw best"),
         _real("entropy_before", "Entropy going in, in nats"),
         _real("entropy_after", "Entropy coming out, in nats"),
     ),

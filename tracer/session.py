@@ -113,6 +113,8 @@ class Recording:
         self._process = os.getpid()
         has_met = meet(self._rank, self._place)
         number = self._rank.number
+        with INSTALLER.boundary("calibration"):
+            calibration.prepare()
         recorder = Recorder(self._journal, self._options, strict=self._strict, rank=number)
         recorder.followers = self._followers
         self._clock = clock_pair(recorder.clock, recorder.origin, has_met)

@@ -14,6 +14,7 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, Final
 
 from tracer.clocks import waited_ns
+from tracer.places import Reached
 from tracer.rows import INTERRUPTED, Frame, HotRow
 
 if TYPE_CHECKING:
@@ -43,6 +44,8 @@ class Span:
     recorder_ns_before: int
     columns: dict[str, Any]
     waited_before: int | None = None
+    waited_below: int = 0
+    """Of a call: what its thread waited for a processor inside the spans directly below it."""
 
 
 class ThreadState:
@@ -50,10 +53,11 @@ class ThreadState:
 
     `frames` holds the module calls that are open, above the spans that are: a hook pushes and pops
     there without looking at the spans. `context` says which call, step and stage hot rows belong
-    to, `place` from where the model was called whose modules run.
+    to, `place` from where the model was called whose modules run, `reached` by which frame.
     """
 
     __slots__ = (
+        "arguments",
         "asked",
         "below",
         "call",
@@ -66,6 +70,7 @@ class ThreadState:
         "muted",
         "pipeline",
         "place",
+        "reached",
         "recorder",
         "recorder_ns",
         "rows",
@@ -86,8 +91,10 @@ class ThreadState:
         self.call = -1
         self.context = 0
         self.place: Place | None = None  # of the outermost model that runs
+        self.reached: Reached | None = None  # the frame that called it
         self.rows: list[HotRow] = []
         self.values: dict[int, tuple[float, float, float, int]] = {}
+        self.arguments: dict[int, tuple[dict[str, Any], dict[str, Any]]] = {}  # and what was made
         self.recorder_ns = 0
         self.counts: dict[str, int] = {}
         self.held: list[tuple[str, dict[str, Any]]] = []
@@ -105,6 +112,7 @@ class ThreadState:
             self._take_thread()
         seq = recorder.next_seq()
         is_call = table == "calls"
+        is_measured = is_call or (self.spans and self.spans[-1].table == "calls")
         span = Span(
             seq,
             self.top,
@@ -117,11 +125,11 @@ class ThreadState:
             len(self.frames),
             self.recorder_ns,
             columns,
+            waited_ns() if is_measured else None,
         )
         self.spans.append(span)
         self.top = seq
         if is_call:
-            span.waited_before = waited_ns()
             self.call = seq
             self.context = recorder.context(seq, -1, stage)
             recorder.write_start(self, span)
@@ -187,15 +195,25 @@ class ThreadState:
         self.spans.pop()
         self.top = span.parent
         self.context = span.outer_context
+        if span.waited_before is not None:
+            self._note_waiting(span, span.waited_before)
         if span.table == "calls":
             self.call = self._enclosing_call()
             span.columns["recorder_ns"] = self.recorder_ns - span.recorder_ns_before
-            waited = waited_ns()
-            if waited is not None and span.waited_before is not None:
-                span.columns["waited_ns"] = waited - span.waited_before
         if not self.spans:
             self.leave_thread()
         return span.table, self.recorder.event_row(self, span, end, status)
+
+    def _note_waiting(self, span: Span, before: int) -> None:
+        """How long the thread waited for a processor: in a call, and outside of its children."""
+        now = waited_ns()
+        if now is None:
+            return
+        if span.table == "calls":
+            span.columns["waited_ns"] = now - before
+            span.columns["gap_waited_ns"] = max(0, now - before - span.waited_below)
+        if self.spans and self.spans[-1].table == "calls":
+            self.spans[-1].waited_below += now - before
 
     def _enclosing_call(self) -> int:
         return next((span.seq for span in reversed(self.spans) if span.table == "calls"), -1)
@@ -204,7 +222,7 @@ class ThreadState:
         """Write module calls above `keep` as interrupted: their closing hook never fired."""
         while len(self.frames) > keep:
             frame = self.frames.pop()
-            self.rows.append((frame, self.context, None, None, None, INTERRUPTED))
+            self.rows.append((*frame, self.context, None, INTERRUPTED))
             self.top = frame[1]
 
     def end_all(self) -> None:

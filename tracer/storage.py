@@ -34,7 +34,14 @@ from tracer.folder import (
 )
 from tracer.merging import Part, RankedContent, merged
 from tracer.ranks import rank_folders
-from tracer.recovery import Content, ParquetContent, TableContent, batches_of, recover
+from tracer.recovery import (
+    Content,
+    ParquetContent,
+    TableContent,
+    batches_of,
+    group_of,
+    recover,
+)
 from tracer.schema import EVENT_TABLES, SCHEMA_VERSION, TABLES
 from tracer.shortcomings import loss
 
@@ -139,6 +146,18 @@ class Store:
                 for batch in self._scanner(table, columns, where).to_batches():
                     if batch.num_rows:
                         yield conform(batch, encoded_schema(batch.schema)) if encoded else batch
+
+    def group(self, table: str, row: int) -> tuple[int, pa.Table]:
+        """Some rows of a table around one in stored order, and the number of the first of them.
+
+        As few as can be read without the others; columns that they lack are missing in all of them.
+
+        Raises:
+            IndexError: There is no such row.
+            TraceFormatError: The file is damaged.
+        """
+        with self._naming_damage(table):
+            return group_of(self._content(table), arrow_schema(table).names, row)
 
     def _scanner(self, table: str, columns: Sequence[str] | None, where: Where) -> Any:
         schema = arrow_schema(table)

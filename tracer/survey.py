@@ -31,6 +31,7 @@ ORDER: Final = (
 modeling_utils.py, 4.51.3 to 5.24.0)."""
 _EITHER: Final = {"first": ORDER[0], "second": ORDER[1]}
 _VARIANT: Final = re.compile(r"(?:model|pytorch_model)\.([\w-]+)\.(?:safetensors|bin)")
+_BYTE_ORDER_MARK: Final = b"\xef\xbb\xbf"
 _SIDE_KINDS: Final = ("config", "generation_config", "tokenizer", "processor", "template")
 _ADAPTERS: Final = ("adapter_model.safetensors", "adapter_model.bin")
 
@@ -275,6 +276,28 @@ def _disagreements(
         yield from disagreements.of_index(index, headers, present)
 
 
+def _marked(path: str) -> Problem:
+    return problems.problem(
+        "damaged_json",
+        phrase("folders.byte_order_mark", file=path),
+        file=path,
+        expected="{",
+        found="byte order mark",
+    )
+
+
+def _instead(files: list[FolderFile]) -> Sentence:
+    """What to do about a folder without a configuration."""
+    below = [file.path.rpartition("/")[0] for file in files if file.kind == "config"]
+    if any(file.path == "model_index.json" for file in files):
+        return phrase("folders.is_pipeline", folders=problems.named(below))
+    return (
+        phrase("folders.is_below", folders=problems.named(below))
+        if below
+        else phrase("folders.download")
+    )
+
+
 def _beside(
     root: Path, files: list[FolderFile], settings: dict[str, dict[str, Any]]
 ) -> Iterator[Problem]:
@@ -285,14 +308,18 @@ def _beside(
         try:
             if file.format == "json":
                 settings[file.path] = checkpoint.read_json(root / file.path)
+                if signature.read_start(root / file.path)[0].startswith(_BYTE_ORDER_MARK):
+                    yield _marked(file.path)
             else:
                 signature.read_start(root / file.path)
         except CheckpointError as error:
             yield problems.from_error(error, file.path)
-    if not any(file.kind in {"config", "adapter_config"} for file in files):
+    if not any(
+        file.kind in {"config", "adapter_config"} and "/" not in file.path for file in files
+    ):
         yield problems.problem(
             "no_config",
-            phrase("folders.no_config"),
+            phrase("folders.no_config", instead=_instead(files)),
             expected="config.json",
             found=0,
         )

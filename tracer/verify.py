@@ -10,6 +10,7 @@ from __future__ import annotations
 import copy
 import importlib.util
 import os
+import re
 from collections import Counter
 from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING, Any
@@ -55,6 +56,8 @@ def audit_model(
             raise MissingPackageError(
                 f"audit_model() needs {package}; pip install 'tracer-lab[live]'"
             )
+    from tracer.instrument.loads.renames import passed_over
+    from tracer.instrument.verifying import unpacking
     from tracer.instrument.verifying.comparing import compare
     from tracer.instrument.verifying.sources import Sources, weight_files
 
@@ -62,10 +65,12 @@ def audit_model(
     given = folder if isinstance(folder, Mapping) else None
     files = [] if isinstance(folder, Mapping) else weight_files(folder)
     with Sources(files, given, model=bare) as sources:
-        verdicts = compare(bare, sources, key_mapping=key_mapping)
+        own = unpacking.conversions(bare, unpacking.stored_as(files), key_mapping)
+        verdicts = compare(bare, sources, key_mapping=key_mapping, conversions=own)
         taken = {key for each in verdicts for key in each.keys}
         unused = [name for name in sources.names if name not in taken]
-    findings = _findings(verdicts, unused)
+    unasked, _ = passed_over(bare)
+    findings = _findings(verdicts, unused, unasked)
     return pd.DataFrame([finding.row() for finding in findings], columns=COLUMNS)
 
 
@@ -99,11 +104,18 @@ def _bare(model: Any) -> Any:
     return inner
 
 
-def _findings(verdicts: list[Verdict], unused: list[str]) -> Iterator[Finding]:
+def _findings(
+    verdicts: list[Verdict], unused: list[str], unasked: re.Pattern[str] | None
+) -> Iterator[Finding]:
+    """The checks; names that the class itself expects in no file are none that is lacking."""
     from tracer.instrument.verifying.verdicts import IN_NO_FILE, ON_META
 
     lost = [each for each in verdicts if each.because == ON_META]
-    random = [each for each in verdicts if each.because == IN_NO_FILE]
+    random = [
+        each
+        for each in verdicts
+        if each.because == IN_NO_FILE and not (unasked and unasked.search(each.param))
+    ]
     parameters = [each for each in verdicts if each.kind == "parameter"]
     found = counted("live", len(verdicts), len(lost))
     yield Finding("2 none left on meta", found, _named(lost), len(verdicts), "live_on_meta")

@@ -19,6 +19,8 @@ from pathlib import Path
 import nbformat
 import pytest
 from nbformat.sign import NotebookNotary
+from playing import HOST, serve_modules
+from small_run import RUN
 
 ROOT = Path(__file__).resolve().parent.parent.parent
 CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser")
@@ -182,6 +184,26 @@ def chromium() -> Iterator[object]:
         browser = driver.chromium.launch(executable_path=CHROMIUM, args=["--no-sandbox"])
         yield browser
         browser.close()
+
+
+@pytest.fixture(scope="session")
+def modules_page(chromium):
+    """A page that has the player's modules at an address of their own, and nothing else."""
+    context = chromium.new_context()
+    page = context.new_page()
+    serve_modules(page)
+    yield page
+    context.close()
+
+
+@pytest.fixture
+def small_run(modules_page):
+    """Run code in a page where a small run, and what plays it, is at hand."""
+
+    def ask(code: str):
+        return modules_page.evaluate(f'async () => {{ const HOST = "{HOST}"; {RUN} {code} }}')
+
+    return ask
 
 
 @pytest.fixture

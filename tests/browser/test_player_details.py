@@ -1,7 +1,7 @@
 """What the player asks while one walks: few questions at once, the latest wish first, no mix-up."""
 
 import pytest
-from playing import HOST, serve_modules
+from playing import HOST
 
 pytest.importorskip("playwright.sync_api", reason="playwright is not installed")
 pytestmark = pytest.mark.browser
@@ -27,18 +27,11 @@ const refuse = async (stop) => { open.get(stop).reject(new Error("no")); await n
 """
 
 
-@pytest.fixture(scope="module")
-def page(chromium):
-    context = chromium.new_context()
-    page = context.new_page()
-    serve_modules(page)
-    yield page
-    context.close()
-
-
 @pytest.fixture
-def ask(page):
-    return lambda code: page.evaluate(f'async () => {{ const HOST = "{HOST}"; {ASKED} {code} }}')
+def ask(modules_page):
+    return lambda code: modules_page.evaluate(
+        f'async () => {{ const HOST = "{HOST}"; {ASKED} {code} }}'
+    )
 
 
 def test_a_fast_walk_asks_for_where_it_ends(ask):

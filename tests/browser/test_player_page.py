@@ -17,6 +17,8 @@ HOSTILE = (
     "</style><style>*{background:url(http://evil.invalid/)}</style><!--<script>"
     "javascript:alert(1) \" onfocus=alert(1) x=' &lt;b&gt; ${alert(1)} \u2028\u202e\x00\x1b[31m"
 )
+# Whether any text in it would turn its line around.
+TURNS = "root => /[\\u202a-\\u202e\\u2066-\\u2069]/.test(root.textContent)"
 WIDTHS_AND_THEMES = [(1280, "light"), (1280, "dark"), (1920, "light"), (1920, "dark")]
 
 
@@ -236,6 +238,11 @@ def hostile_rows():
     for source in rows["sources"]:
         source["text"] = f"def f():\n    '''{HOSTILE}\n"
     rows["stacks"][0]["frames"] = [f"{HOSTILE}.py:3 {HOSTILE}"]
+    for record in rows["tokens"]:
+        record["kind"] = "text tp-over"  # a class of ours, to lay the text over all else
+    for record in rows["calls"]:
+        record["stack"] = "constructor"  # every object of the language has one
+    rows["images"][0] |= {"grid_h": 2**40, "grid_w": -3, "original_w": -1}
     return rows
 
 
@@ -245,6 +252,8 @@ def test_hostile_text_is_text_wherever_it_stands(tmp_path, open_page):
     count = int(re.sub(r".*/ ", "", player["at"].inner_text()))
     for number in range(count):
         player.press(*("sz" if number == count // 2 else "s"))
+        assert not player.root.evaluate(TURNS)
+        assert player["over"].count() == 2
     assert player.at() > count - 5  # the recorder's own work may be the last
     player.press("q", "t", "r", "q", "?")
     player.page.keyboard.press("Escape")

@@ -85,6 +85,12 @@ def test_a_walk_through_the_player(played, chromium, tmp_path):
     token = player.title.inner_text()
     page.screenshot(path=tmp_path / "light.png")
 
+    # A page that is loaded again finds the kernel, and goes on where it was.
+    walked.save()
+    walked.open()
+    expect(player.title).to_have_text(token)
+    expect(player["point"]).to_have_count(2)
+
     # The notebook turns dark and wide, and the player with it; letters grow, words change.
     page.evaluate(
         "() => jupyterapp.commands.execute('apputils:change-theme', {theme: 'JupyterLab Dark'})"

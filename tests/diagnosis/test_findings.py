@@ -1,6 +1,7 @@
 """What the doctor answers: order, text, cards, JSON, exit codes, and what it could not tell."""
 
 import json
+import os
 import subprocess
 import sys
 from pathlib import Path
@@ -139,6 +140,64 @@ def test_the_command_line_tells_by_its_exit_status(tmp_path, capsys):
     assert main(["doctor", str(tmp_path / "empty.zip")]) == 0
     (tmp_path / "note.txt").write_text("no trace", "utf-8")
     assert main(["doctor", str(tmp_path / "note.txt")]) == 2
+
+
+def broken_subjects(place):
+    """Paths at which the doctor can't look, each by what is wrong with it."""
+    (place / "torn.zip").write_bytes(b"PK\x03\x04 torn")
+    (place / "trace").mkdir()
+    (place / "trace" / "manifest.json").write_text("{", "utf-8")
+    (place / "circle").symlink_to("circle")
+    os.mkfifo(place / "pipe")
+    return {
+        "a torn zip": "torn.zip", "a manifest that was cut": "trace", "a link to itself": "circle",
+        "a pipe": "pipe", "nothing": "nothing", "a name that is too long": "a" * 5000,
+    }  # fmt: skip
+
+
+@pytest.mark.skipif(not hasattr(os, "mkfifo"), reason="this system has no named pipes")
+def test_what_can_not_be_read_is_status_two_in_one_sentence(tmp_path, capsys):
+    for what, name in broken_subjects(tmp_path).items():
+        assert main(["doctor", str(tmp_path / name)]) == 2, what
+        told = capsys.readouterr()
+        assert (told.out, told.err.count("\n")) == ("", 1), what
+        assert "Traceback" not in told.err
+
+
+def test_a_crash_is_status_two_and_says_what_happened(tmp_path, capsys, monkeypatch):
+    def crashes(path):
+        raise ZeroDivisionError("of this test")
+
+    monkeypatch.setattr(tracer, "doctor", crashes)
+    assert main(["doctor", str(tmp_path)]) == 2
+    assert "ZeroDivisionError: of this test" in capsys.readouterr().err
+
+
+def test_json_tells_all_that_the_text_tells(capsys):
+    folder = checkpoint_folder()
+    main(["doctor", "--json", str(folder)])
+    told = json.loads(capsys.readouterr().out)
+    found = doctor(folder)
+    assert told == found.content()
+    assert told["subject"] == str(folder)
+    for one, row in zip(found, told["findings"], strict=True):
+        assert (row["title"], row["fix"]) == (one.title, one.fix)
+        assert len(row["evidence"]) == len(one.evidence) > 0
+    assert {one["rule"] for one in told["undecided"]} == {one.rule for one in found.undecided}
+    assert all(one["sentence"] and one["title"] for one in told["undecided"])
+
+
+def test_a_folder_says_what_only_a_load_or_a_run_can_tell(tmp_path):
+    needs = {one.rule: one.needs for one in doctor(checkpoint_folder()).undecided}
+    assert needs["weights_initialised"] == "built_model"
+    assert needs["weights_differ"] == "verified_load"
+    assert needs["template_missing"] == "recorded_answer"
+    told = str(doctor(checkpoint_folder()))
+    # One line for all that the same look would tell.
+    assert told.count("tracer.inspect(folder).model()`") == 1
+    # Of a folder that no load comes through, the files are the first question.
+    (tmp_path / "config.json").write_text("{}", "utf-8")
+    assert doctor(tmp_path).undecided == []
 
 
 def test_a_rule_that_could_not_look_is_no_clean_bill(only, tmp_path, capsys):

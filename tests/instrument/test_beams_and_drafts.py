@@ -269,3 +269,19 @@ class _NoEvent:
         pass
 
     synchronize = record
+
+
+@pytest.mark.parametrize("length", [9, 11, 13])
+def test_a_call_that_fails_among_drafts_leaves_a_sound_trace(target, helper, length):
+    def fail(ids, scores):
+        if ids.shape[1] >= length:
+            raise ZeroDivisionError("the user's own")
+        return scores
+
+    with tracer.record(strict=True) as recording, pytest.raises(ZeroDivisionError, match="own"):
+        _asked(target, REPEATS, assistant_model=helper, max_new_tokens=8, logits_processor=[fail])
+    trace = recording.trace
+    assert trace["calls"].query("parent == -1")["status"].tolist() == ["error"]
+    verdicts = trace.audit()
+    broken = verdicts[(verdicts["verdict"] == "broken") & (verdicts["check"] != "5 explained time")]
+    assert broken.to_dict("records") == []

@@ -154,3 +154,15 @@ def test_rows_of_a_batch_are_compared_row_by_row(model):
     calls = _calls(recording)
     assert calls.loc[1, "cache_prefix_tokens"] == 8
     assert calls["recomputed_tokens"].tolist() == [0, 0, 2 * 10]
+
+
+def test_a_cache_that_was_passed_grows_even_where_caching_is_off(model):
+    with tracer.record(strict=True) as recording, torch.no_grad():
+        cache = model(input_ids=torch.tensor([PROMPT[:5]]), use_cache=True)[CACHE]
+        before = cache.get_seq_length()
+        _ask(model, PROMPT, new=1, cache=cache, use_cache=False)
+    (call,) = _calls(recording).itertuples()
+    steps = recording.trace["steps"].query("call == @call.seq")
+    assert call.cache_why == "passed by the user"
+    assert (before, cache.get_seq_length()) == (5, 6)
+    assert steps[["cache_tokens_before", "cache_tokens_after"]].values.tolist() == [[5, 6]]

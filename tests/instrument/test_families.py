@@ -1,11 +1,13 @@
 """Toy models of each family, healthy: same answer, no fault, the audit holds, the counts right."""
 
+import pandas as pd
 import pytest
 import torch
 import transformers as library
 from instrument.test_beams_and_drafts import ROWS, _model
 
 import tracer
+from tracer.analysis.generation import generate_calls
 from tracer.instrument.installer import release
 from tracer.instrument.targets import FIVE
 
@@ -131,6 +133,85 @@ def test_a_quantised_cache_is_told_by_what_it_holds():
         assert row.size_bytes == held > 0
 
 
+LINEAR = {
+    "MambaForCausalLM": ("MambaConfig", {
+        "vocab_size": 48, "hidden_size": 16, "num_hidden_layers": 2, "state_size": 4,
+        "pad_token_id": 0, "bos_token_id": 1, "eos_token_id": 2,
+    }),
+    "JambaForCausalLM": ("JambaConfig", SMALL | {
+        "attn_layer_period": 2, "attn_layer_offset": 1, "num_experts": 2, "num_experts_per_tok": 1,
+        "mamba_d_state": 4, "mamba_dt_rank": 2, "use_mamba_kernels": False,
+    }),
+}  # fmt: skip
+
+
+@pytest.mark.skipif(release() >= FIVE, reason="since then such states are layers of any cache")
+@pytest.mark.parametrize("way", ["generate", "loop"])
+def test_states_in_a_cache_of_the_models_own_take_their_bytes(way):
+    model, kept = _built("MambaForCausalLM", *LINEAR["MambaForCausalLM"]), {}
+
+    model.register_forward_hook(lambda module, args, output: kept.update(cache=output.cache_params))
+
+    def work():
+        if way == "generate":
+            return _asked(model, ROWS)
+        with torch.no_grad():
+            given = {"cache_params": model(ROWS, use_cache=True).cache_params, "use_cache": True}
+            given["cache_position"] = torch.arange(4, 5)  # as many as its convolution looks back
+            return model(ROWS[:, :1], **given).logits
+
+    _, trace = _healthy(work)
+    steps = trace["steps"].sort_values("seq")
+    assert steps["kind"].tolist() == ["prefill"] + ["decode"] * (len(steps) - 1)
+    assert steps["cache"].nunique() == 1
+    last = trace["cache_layers"].query("step == step.max()").sort_values("layer")
+    cache = kept["cache"]
+    held = [a.nbytes + b.nbytes for a, b in zip(cache.conv_states, cache.ssm_states, strict=True)]
+    assert last["size_bytes"].tolist() == held
+    assert set(last["class_name"]) == {"MambaCache"}
+    assert last[["tokens_seen", "tensor_tokens", "capacity_tokens"]].isna().all(axis=None)
+    assert steps["cache_bytes"].iloc[-1] == sum(held)
+
+
+@pytest.mark.skipif(release() < FIVE, reason="there such states are in caches of each model's own")
+@pytest.mark.parametrize("family", LINEAR)
+def test_states_of_linear_attention_take_their_bytes_and_hold_no_tokens(family):
+    model, kept = _built(family, *LINEAR[family]), {}
+
+    def work():
+        answer = _asked(model, ROWS, return_dict_in_generate=True)
+        kept["cache"] = answer.cache
+        return answer.sequences
+
+    _, trace = _healthy(work)
+    last = trace["cache_layers"].query("step == @NEW - 1").sort_values("layer")
+    for row, layer in zip(last.itertuples(), kept["cache"].layers, strict=True):
+        assert row.class_name == type(layer).__name__
+        states = [getattr(layer, name, {}) for name in ("conv_states", "recurrent_states")]
+        held = sum(one.nbytes for every in states for one in every.values() if one is not None)
+        keys = getattr(layer, "keys", None)
+        held += 0 if keys is None else keys.nbytes + layer.values.nbytes
+        assert row.size_bytes == held > 0
+        tokens = None if keys is None else keys.shape[-2]
+        assert (None if pd.isna(row.tensor_tokens) else row.tensor_tokens) == tokens
+        assert (None if pd.isna(row.tokens_seen) else row.tokens_seen) == tokens
+    steps = trace["steps"].sort_values("step")
+    assert steps["cache_bytes"].iloc[-1] == last["size_bytes"].sum()
+    assert steps["cache_tokens_after"].isna().all() == (family == "MambaForCausalLM")
+
+
+def test_a_cache_that_a_model_never_looks_at_is_told_as_such():
+    model = _built("OpenAIGPTLMHeadModel", "OpenAIGPTConfig", DECODERS["GPT2LMHeadModel"][1])
+    _, trace = _healthy(lambda: _asked(model, ROWS))
+    (call,) = trace["calls"].itertuples()
+    is_made = isinstance(call.cache_class, str)  # of the releases that make one for any model
+    assert call.cache_why.endswith("never filled by the model") == is_made
+    steps = trace["steps"].sort_values("step")
+    assert steps["input_tokens"].tolist() == list(range(6, 6 + NEW))
+    assert steps[["cache", "cache_tokens_before", "cache_tokens_after"]].isna().all(axis=None)
+    assert trace.rows("cache_layers") == 0
+
+
 class OwnCache(library.DynamicCache):
     """A cache of the user's own."""
 
@@ -178,7 +259,31 @@ def test_an_encoder_decoder_is_told_right(family):
     assert own["layer"].nunique() == cross["layer"].nunique() == 2
     sizes = layers.groupby("step")["size_bytes"].sum()
     assert sizes.tolist() == steps["cache_bytes"].tolist()
-    assert trace["calls"]["cache_class"].tolist() == ["EncoderDecoderCache"]
+    calls = trace["calls"].query("kind == 'generate'")
+    assert calls["cache_class"].tolist() == ["EncoderDecoderCache"]
+
+
+def test_a_model_that_answers_piece_by_piece_has_one_call_around_the_pieces():
+    model = _built("WhisperForConditionalGeneration", *ENCODER_DECODERS[
+        "WhisperForConditionalGeneration"
+    ])  # fmt: skip
+    model.generation_config.no_timestamps_token_id = 60
+    torch.manual_seed(1)
+    given = {"input_features": torch.randn(1, 8, 90), "attention_mask": torch.ones(1, 90)}
+    settings = {"return_timestamps": True, "max_new_tokens": 4, "do_sample": False}
+
+    def work():
+        return model.generate(**given, **settings)
+
+    _, trace = _healthy(work)
+    calls = trace["calls"].sort_values("seq")
+    around, pieces = calls.iloc[0], calls.iloc[1:]
+    assert (around["kind"], around["parent"]) == ("own_generate", -1)
+    assert set(pieces["kind"]) == {"generate"}
+    assert len(pieces) > 1
+    assert (pieces["parent"] == around["seq"]).all()
+    assert trace["choices"].groupby("call").size().loc[pieces["seq"]].gt(0).all()
+    assert generate_calls(trace) == pieces["seq"].tolist()
 
 
 def test_an_encoder_alone_is_a_forward_without_steps():

@@ -366,7 +366,9 @@ def test_of_two_files_with_one_name_the_later_one_counts(folder):
     save_file(again, last, metadata={"format": "pt"})
     model, trace = _record(folder)
     entries = trace["checkpoint_tensors"].query("key == @key").set_index("file")["fate"]
-    assert entries.to_dict() == {first.name: "discarded", last.name: "loaded"}
+    lost = "discarded" if FOUR else "skipped"  # generation 4 reads both, one after the other
+    assert entries.to_dict() == {first.name: lost, last.name: "loaded"}
+    assert _broken(trace) == ["3 index = headers"]
     assert torch.equal(model.get_parameter(key), again[key])
     if FOUR:
         reads = trace["tensor_loads"].query("key == @key").set_index("file")["discarded"]

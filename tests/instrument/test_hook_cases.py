@@ -2,6 +2,7 @@
 
 import functools
 import gc
+import json
 import weakref
 
 import pytest
@@ -11,6 +12,7 @@ from instrument.toys import hook_count
 from transformers import AutoModelForCausalLM
 
 import tracer
+from tracer.analysis.modules import arguments
 from tracer.instrument.installer import release
 from tracer.instrument.targets import FIVE
 
@@ -36,6 +38,76 @@ def test_what_is_given_by_keyword_is_seen_and_what_is_made_is_told_by_its_shape(
     assert list(whole.shape) == [2, 6, 32]
     assert rows.loc["", "input_shape"] == "[2, 6]"
     assert rows.loc["", "output_shape"] == "[2, 6, 40]"
+
+
+def _told(trace, path, column):
+    cells = trace["modules"].query("path == @path").sort_values("seq")[column]
+    return [json.loads(one) for one in cells.dropna()]
+
+
+def test_each_argument_of_a_module_is_told_by_its_name_with_its_class_and_shape():
+    """H01. Whatever is given by keyword, and whether a tensor or a tuple comes out."""
+    model = _model(0)
+    with tracer.record(strict=True) as recording:
+        model.generate(ROWS, attention_mask=(ROWS != 0).long(), max_new_tokens=4, do_sample=False)
+    trace = recording.trace
+    first, *later = _told(trace, "model.layers.0.self_attn", "arguments")
+    hidden = {"class": "Tensor", "shape": [2, 6, 32], "dtype": "float32"}
+    assert first["hidden_states"] == {"given": "by keyword"} | hidden
+    cache = "cache" if release() >= FIVE else "past_key_values"
+    cache = cache if cache in first else "past_key_value"  # until 4.56
+    assert first[cache] == {"given": "by keyword", "class": "DynamicCache"}
+    cosines = first["position_embeddings"]
+    assert (cosines["class"], cosines["length"]) == ("tuple", 2)
+    assert cosines["parts"][0]["shape"] == [2, 6, 8]
+    assert first["attention_mask"]["shape"][-2:] == [6, 6]
+    assert len(later) <= 1  # decode steps are called from one other place at most
+    assert all(one["hidden_states"]["shape"] == [2, 1, 32] for one in later)
+    embedded, *_ = _told(trace, "model.embed_tokens", "arguments")
+    assert embedded["input"]["given"] == "by position"
+    made, *_ = _told(trace, "model.layers.0", "returned")
+    whole = made if made["class"] == "Tensor" else made["parts"][0]
+    assert whole["shape"] == [2, 6, 32]
+    output, *_ = _told(trace, "", "returned")
+    assert output["class"] == "CausalLMOutputWithPast"
+    assert output["parts"]["logits"]["shape"] == [2, 1, 40]
+    table = arguments(trace, "model.layers.0.self_attn").query("seq == seq.min()")
+    named = table.set_index("name")
+    assert named.loc["hidden_states", ["side", "how", "class_name"]].tolist() == [
+        "given", "by keyword", "Tensor"
+    ]  # fmt: skip
+    assert named.loc["position_embeddings.1", "shape"] == "[2, 6, 8]"
+    assert named.loc[cache, "class_name"] == "DynamicCache"
+    assert "[2, 6, 32]" in table.query("side == 'made'")["shape"].tolist()
+
+
+def test_arguments_hold_no_words_and_survive_whatever_is_given():
+    """H01, the same kind: text, numbers, long lists, nested ones, objects, nothing."""
+
+    class Odd(torch.nn.Module):
+        def forward(self, *args, flag=False, **rest):
+            return args[0] if args else None
+
+    model, odd = _model(0), Odd()
+    model.model.odd = odd
+    plain = model.model.norm.forward
+
+    def with_odd(hidden):
+        deep = [[[[hidden]]]]
+        odd(hidden, "a secret", None, 3, flag=True, many=[hidden] * 20, deep=deep, own=object())
+        return plain(hidden)
+
+    model.model.norm.forward = with_odd
+    with tracer.record(strict=True) as recording, torch.no_grad():
+        model(ROWS, use_cache=False)
+    (told,) = _told(recording.trace, "model.odd", "arguments")
+    assert list(told) == ["*0", "*1", "*2", "*3", "flag", "many", "deep", "own"]
+    assert told["*1"] == {"given": "by position", "class": "str"}
+    assert (told["*2"]["value"], told["*3"]["value"]) == (None, 3)
+    assert told["flag"] == {"given": "by keyword", "value": True}
+    assert (told["many"]["length"], len(told["many"]["parts"])) == (20, 8)
+    assert told["own"] == {"given": "by keyword", "class": "object"}
+    assert "secret" not in recording.trace["modules"].to_csv()
 
 
 def test_a_module_that_is_given_no_tensor_or_makes_none_has_a_row_all_the_same():

@@ -53,7 +53,7 @@ NOT_OF_A_RUN = {
 REPORTS = {
     "G02": "test_reports: padding_on_the_wrong_side_is_seen_from_the_mask_row_by_row",
     "G03": "test_reports: where_the_mask_came_from_and_what_padding_it_shows",
-    "G04": "test_reports: a_flag_of_the_models_own_configuration",
+    "G04": "test_reports: a_flag_of_sampling_in_a_greedy_call",
     "G05": "test_reports: the_hidden_limit_is_told_with_the_prompt_that_it_counts_from",
     "G06": "test_reports: a_stop_id_left_out_shows_where_the_model_wanted_to_stop",
     "G07": "test_reports: a_choice_that_is_not_the_best_of_the_raw_scores_names_the_processor",

@@ -548,6 +548,20 @@ def test_a_name_that_is_no_folder_has_an_unknown_origin():
     assert resolution.origin_of(None, "no/such", None).hub == "unknown"
 
 
+class _TiesItself(LlamaForCausalLM):
+    """As models of speech do, without asking the library."""
+
+    def tie_weights(self, *_, **__):
+        self.lm_head.weight = self.model.embed_tokens.weight
+
+
+def test_a_class_that_ties_by_itself(llama):
+    model, trace = _record(lambda: _TiesItself.from_pretrained(llama))
+    row = _placed(trace).loc["lm_head.weight"]
+    assert model.lm_head.weight is model.model.embed_tokens.weight
+    assert (row["origin"], json.loads(row["sources"])) == ("tied", ["model.embed_tokens.weight"])
+
+
 def test_several_models_keep_their_files_apart(llama, tmp_path):
     LlamaForCausalLM(LlamaConfig(**SIZES)).save_pretrained(tmp_path)
 

@@ -1,13 +1,21 @@
 """Pictures in their other forms: several, from files, in padded batches, repeated, as videos."""
 
 import base64
+import copy
 import io
 
 import pytest
 import torch
 from instrument.toys import MESSAGES, ask
 from qwen_vl_utils import process_vision_info
-from transformers import CLIPImageProcessor
+from transformers import (
+    CLIPImageProcessor,
+    CLIPVisionConfig,
+    LlamaConfig,
+    LlavaConfig,
+    LlavaForConditionalGeneration,
+    LlavaProcessor,
+)
 
 import tracer
 from tracer.instrument.installer import release
@@ -155,6 +163,124 @@ def test_a_video_is_followed_to_its_embeddings(processor, seeing):
     assert [row.grid_t, row.grid_h, row.grid_w] == inputs["video_grid_thw"][0].tolist()
     assert row.expected_tokens == row.found_tokens == row.replaced_embeddings
     assert (recording.trace["tokens"]["kind"] == "video").sum() == row.found_tokens
+
+
+_PICTURE = MESSAGES[1]["content"][0]
+_VIDEO = {"type": "video", "video": [_PICTURE["image"].rotate(90 * turn) for turn in range(4)]}
+ORDERS = {
+    "video first": [[_VIDEO, _PICTURE]],
+    "image first": [[_PICTURE, _VIDEO]],
+    "in turn": [[_PICTURE, _VIDEO, _PICTURE]],
+    "in two rows": [[_VIDEO], [_PICTURE, _VIDEO]],
+}
+
+
+def _mixed(processor, rows):
+    words = {"type": "text", "text": "What is it?"}
+    batch = [[{"role": "user", "content": [*parts, words]}] for parts in rows]
+    texts = [processor.apply_chat_template(one, tokenize=False) for one in batch]
+    images, videos = process_vision_info(batch)
+    return processor(
+        text=texts, images=images, videos=videos, padding=True, padding_side="left",
+        return_tensors="pt",
+    )  # fmt: skip
+
+
+@pytest.mark.parametrize("rows", ORDERS.values(), ids=ORDERS)
+@pytest.mark.parametrize("way", ["generate", "beams", "forward"])
+def test_images_and_videos_of_one_prompt_each_have_their_own_features(processor, seeing, rows, way):
+    with tracer.record(strict=True) as recording:
+        inputs = _mixed(processor, rows)
+        if way == "forward":
+            with torch.no_grad():
+                seeing(**inputs)
+        else:
+            beams = 2 if way == "beams" else 1
+            seeing.generate(**inputs, max_new_tokens=1, do_sample=False, num_beams=beams)
+    images = recording.trace["images"]
+    assert sorted(images["kind"]) == sorted(part["type"] for row in rows for part in row)
+    assert (images["expected_tokens"] > 0).all()
+    assert (images["found_tokens"] == images["expected_tokens"]).all()
+    assert (images["replaced_embeddings"] == images["expected_tokens"]).all()
+    verdicts = recording.trace.audit().set_index("check")["verdict"]
+    assert verdicts["7 placeholders = features"] == "holds"
+
+
+def test_features_that_did_not_come_to_their_place_are_counted_by_what_stands_there(
+    processor, seeing
+):
+    """The model is handed a video where the image is: none of either is where it belongs."""
+
+    def swapped(module, args, kwargs):
+        embeddings = kwargs.get("inputs_embeds")
+        if embeddings is not None and embeddings.shape[1] > 1:
+            kwargs["inputs_embeds"] = embeddings.flip(1)
+        return args, kwargs
+
+    with tracer.record(strict=True) as recording:
+        inputs = _mixed(processor, ORDERS["video first"])
+        language = getattr(seeing.model, "language_model", seeing.model)  # 4.51 has one level less
+        hook = language.register_forward_pre_hook(swapped, with_kwargs=True, prepend=True)
+        try:
+            seeing.generate(**inputs, max_new_tokens=1, do_sample=False)
+        finally:
+            hook.remove()
+    images = recording.trace["images"]
+    assert (images["replaced_embeddings"] < images["expected_tokens"]).all()
+    verdicts = recording.trace.audit().set_index("check")["verdict"]
+    assert verdicts["7 placeholders = features"] == "broken"
+
+
+@pytest.fixture(scope="module")
+def llava(processor):
+    """A model whose vision part does not make the features itself, and its processor."""
+    tokenizer = copy.deepcopy(processor.tokenizer)
+    tokenizer.add_special_tokens({"additional_special_tokens": ["<image>"]})
+    mark = tokenizer.convert_tokens_to_ids("<image>")
+    small = {"hidden_size": 16, "intermediate_size": 16, "num_attention_heads": 2}
+    config = LlavaConfig(
+        vision_config=CLIPVisionConfig(**small, num_hidden_layers=2, image_size=16, patch_size=8),
+        text_config=LlamaConfig(
+            **small, num_hidden_layers=1, vocab_size=len(tokenizer), pad_token_id=0,
+            bos_token_id=1, eos_token_id=2,
+        ),
+        image_token_index=mark, vision_feature_layer=-1,
+    )  # fmt: skip
+    torch.manual_seed(0)
+    pixels = CLIPImageProcessor(size={"shortest_edge": 16}, crop_size={"height": 16, "width": 16})
+    part = LlavaProcessor(
+        image_processor=pixels, tokenizer=tokenizer, patch_size=8, image_token="<image>",
+        vision_feature_select_strategy="default", num_additional_image_tokens=1,
+    )  # fmt: skip
+    return LlavaForConditionalGeneration(config).eval(), part
+
+
+WAYS = {
+    "one": (["look <image> what?"], {}),
+    "beams": (["look <image> what?"], {"num_beams": 2}),
+    "two rows": (["a <image> b <image> c", "<image> d"], {}),
+    "pieces": (["look <image> what?"], {"prefill_chunk_size": 3}),
+}
+
+
+@pytest.mark.filterwarnings("ignore")  # of the release's own use of its processor
+@pytest.mark.parametrize(("texts", "settings"), WAYS.values(), ids=WAYS)
+def test_features_that_a_projector_makes_are_followed_to_their_places(llava, texts, settings):
+    if "prefill_chunk_size" in settings and release() < FIVE:
+        pytest.skip("there a picture is not cut")
+    model, part = llava
+    pictures = [[_PICTURE["image"]] * text.count("<image>") for text in texts]
+    with tracer.record(strict=True) as recording:
+        inputs = part(
+            text=texts, images=pictures, padding=True, padding_side="left", return_tensors="pt"
+        )
+        model.generate(**inputs, max_new_tokens=2, do_sample=False, **settings)
+    images = recording.trace["images"].sort_values("index")
+    assert images["found_tokens"].tolist() == [4] * sum(map(len, pictures))
+    assert images["replaced_embeddings"].tolist() == images["found_tokens"].tolist()
+    assert images["row"].tolist() == [row for row, own in enumerate(pictures) for _ in own]
+    verdicts = recording.trace.audit().set_index("check")["verdict"]
+    assert verdicts["7 placeholders = features"] == "holds"
 
 
 def test_a_template_that_tokenizes_tells_prompt_tokens_and_image(processor, seeing):

@@ -14,7 +14,7 @@ from tracer.instrument import measure
 LINUX_ONLY = {
     "tensor_loads": ["rss_bytes", "minor_faults", "major_faults", "disk_bytes"],
     "memory": ["rss_bytes", "anonymous_bytes", "file_bytes", "disk_bytes", "minor_faults"],
-    "calls": ["waited_ns"],
+    "calls": ["waited_ns", "gap_waited_ns"],
 }
 
 

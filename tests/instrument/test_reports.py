@@ -6,9 +6,10 @@ import threading
 import pytest
 import torch
 from instrument.test_beams_and_drafts import ROWS, _model
-from transformers import GPT2Config, GPT2LMHeadModel
+from transformers import GenerationConfig, GPT2Config, GPT2LMHeadModel
 
 import tracer
+from tracer.analysis.candidates import overruled
 
 LEFT = ROWS
 RIGHT = torch.tensor([[11, 12, 13, 14, 15, 16], [21, 22, 23, 24, 0, 0]])
@@ -64,13 +65,22 @@ def test_padding_on_the_wrong_side_is_seen_from_the_mask_row_by_row(model, ids, 
     assert is_same == (not wrong)
 
 
-def test_a_flag_of_the_models_own_configuration_is_told_with_origin_and_without_use():
+@pytest.mark.parametrize("given", ["by the model", "in the call", "in an object"])
+def test_a_flag_of_sampling_in_a_greedy_call_is_told_with_origin_and_without_use(given):
     model = _model(0)
-    model.generation_config.temperature = 0.7
-    _, trace = _run(model)
+    own = GenerationConfig(temperature=0.7, max_new_tokens=3, do_sample=False, pad_token_id=0)
+    settings = {
+        "by the model": {},
+        "in the call": {"temperature": 0.7},
+        "in an object": {"generation_config": own, "max_new_tokens": 3},
+    }[given]
+    if given == "by the model":
+        model.generation_config.temperature = 0.7
+    _, trace = _run(model, **settings)
     row = _settings(trace).loc["temperature"]
     assert (row["effective"], row["used"]) == ("0.7", False)
-    assert row["origin"] == "model's generation_config"
+    origins = {"by the model": "model's generation_config", "in the call": "call"}
+    assert row["origin"] == origins.get(given, "config object")
     assert "do_sample" in row["why"]
 
 
@@ -107,13 +117,29 @@ def test_a_stop_id_left_out_shows_where_the_model_wanted_to_stop(model):
 
 
 def test_a_choice_that_is_not_the_best_of_the_raw_scores_names_the_processor(model):
-    _, trace = _run(model, repetition_penalty=3.0, max_new_tokens=10, eos_token_id=[])
+    free, _ = _run(model, max_new_tokens=1, eos_token_id=[])
+    banned = int(free[0, 6])  # what it would begin with
+    settings = {"repetition_penalty": 3.0, "suppress_tokens": [banned]}
+    output, trace = _run(model, **settings, max_new_tokens=10, eos_token_id=[])
     choices = trace["choices"].set_index("step")
     moved = choices[choices["raw_rank"] > 0]
-    assert len(moved) > 0
+    assert banned not in set(choices["token_id"])
     chosen = trace["candidates"].query("token_rank == 0").set_index("step")["token_id"]
     assert (choices["token_id"] == chosen).all()
-    assert set(trace["effects"]["class_name"]) == {"RepetitionPenaltyLogitsProcessor"}
+    told = overruled(trace)
+    assert told["step"].tolist() == moved.index.tolist()
+    responsible = []
+    for step in told["step"]:
+        before = output[:, : 6 + step]
+        with torch.no_grad():
+            raw = model(before).logits[0, -1].float()
+        seen = before[0].unique()
+        after = raw.clone()
+        after[seen] = torch.where(raw[seen] < 0, raw[seen] * 3.0, raw[seen] / 3.0)
+        is_penalty = int(after.argmax()) == choices.loc[step, "token_id"]
+        responsible.append("RepetitionPenalty" if is_penalty else "SuppressTokens")
+    assert told["class_name"].str.removesuffix("LogitsProcessor").tolist() == responsible
+    assert len(set(responsible)) == 2
 
 
 def test_only_the_last_position_of_a_prompt_reaches_the_head(model):
@@ -122,6 +148,8 @@ def test_only_the_last_position_of_a_prompt_reaches_the_head(model):
         model(ROWS[:1])
     head = recording.trace["modules"].query("path == 'lm_head'").sort_values("seq")
     assert head["input_shape"].tolist() == ["[1, 1, 32]", "[1, 6, 32]"]
+    steps = recording.trace["steps"].sort_values("seq")
+    assert steps[["input_tokens", "logits_tokens"]].values.tolist() == [[6, 1], [6, 6]]
 
 
 @pytest.mark.parametrize("kernel", ["sdpa", "eager"])

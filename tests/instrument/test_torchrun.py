@@ -30,7 +30,7 @@ def answer(model):
     ids = model.generate(prompt, max_new_tokens=4, do_sample=False)
     return ids.tolist(), logits.numpy().tobytes().hex()
 
-with tracer.record(f"{out}/load", strict=True) as load:
+with tracer.record(f"{out}/load", strict=True, verify_weights=True) as load:
     model = AutoModelForCausalLM.from_pretrained(folder, tp_plan="auto")
     recorded = answer(model)
 rank = dist.get_rank()
@@ -115,6 +115,18 @@ def test_every_rank_passes_its_audit(out):
     assert audit.loc["1 one fate a tensor", "verdict"] == "holds"
     assert audit.loc["2 one placement a parameter", "verdict"] == "holds"
     assert audit.loc["0 ranks whole", "verdict"] == "holds"
+
+
+def test_each_rank_compares_its_part_of_every_weight(out):
+    trace = tracer.open_trace(out / "load")
+    placed = trace["placements"]
+    assert set(placed["verified"]) == {"equal"}
+    cut = placed[placed["verified_because"].str.contains("being this rank's")]
+    parts = cut.groupby("param")["verified_because"].nunique()
+    assert len(parts) > 10
+    assert set(parts) == {2}  # each rank its own
+    audit = trace.audit().set_index("check")
+    assert audit.loc["4 values = sources", "verdict"] == "holds"
 
 
 def test_steps_of_both_ranks_lie_side_by_side_on_one_time_line(out):

@@ -1,4 +1,4 @@
-"""Ways to decode whose choices are not followed: a fault says so, the rest is told and true."""
+"""Ways to decode that the library does not follow itself: what is not seen is a fault."""
 
 import json
 
@@ -27,27 +27,40 @@ def _asked(model, **settings):
     return model.generate(**given, max_new_tokens=5, **settings)
 
 
+CROSSING = {"groups", "groups, all returned", "constrained"}
+
+
 @pytest.mark.skipif(release() >= LATE_FOUR, reason="later these are code of a hub repository")
 @pytest.mark.filterwarnings("ignore")
 @pytest.mark.parametrize("way", OLD)
-def test_an_old_way_to_decode_tells_its_steps_and_what_it_returned(way):
+def test_an_old_way_to_decode_is_followed_by_the_ids_that_it_hands_over(way):
     model = _model(0)
     plain = _asked(model, **OLD[way])
     with tracer.record(strict=True) as recording:
         output = _asked(model, **OLD[way])
     assert torch.equal(plain, output)
     trace = recording.trace
-    (fault,) = trace["faults"].itertuples()
-    assert fault.target == "choices"
-    assert "choices, candidates, effects, stops" in fault.reason
-    assert trace.rows("choices") == 0
+    reasons = trace["faults"]["reason"].tolist()
+    assert ["rows change places" in one for one in reasons] == [True] * (way in CROSSING)
+    assert trace["calls"]["finish"].isna().tolist() == [way in CROSSING]
     assert trace.rows("steps") >= 5
-    assert trace["calls"]["finish"].isna().tolist() == [True]
+    choices = trace["choices"]
+    assert choices["probability"].notna().all()
     tokens = trace["tokens"].sort_values("index")
-    answers = tokens[tokens["origin"] == "generated"].groupby("row")["token_id"]
-    for own, ids in zip(answers.agg(list), output.tolist(), strict=True):
+    answers = tokens[tokens["origin"] == "generated"].groupby("row")["token_id"].agg(list)
+    stands = choices[choices["accepted"]].sort_values("step").groupby("sequence")["token_id"]
+    for row, ids in enumerate(output.tolist()):
+        own = answers[row]
         assert own == ids[ROWS.shape[1] :][: len(own)]
         assert len(own) == 5 or own[-1] == 2
+        if way not in CROSSING:
+            assert stands.get_group(row).tolist() == own
+    if way == "dola":
+        with torch.no_grad():
+            raw = model(output[:1, :6]).logits[0, -1].float().log_softmax(-1)
+        (first,) = choices.query("row == 0 and step == 0").itertuples()
+        assert first.raw_logprob == pytest.approx(float(raw[first.token_id]), abs=1e-3)
+        assert first.raw_logprob != pytest.approx(first.logprob, abs=1e-3)
     assert set(tokens["row"]) == set(range(len(output)))
     verdicts = trace.audit()
     broken = verdicts[(verdicts["verdict"] == "broken") & (verdicts["check"] != "5 explained time")]
@@ -63,11 +76,29 @@ def _blind_loop(model, input_ids, logits_processor, stopping_criteria, generatio
 
 
 @pytest.mark.skipif(release() < LATE_FOUR, reason="earlier releases take no such function")
-def test_a_loop_of_which_no_part_is_known_is_a_fault():
+def test_a_loop_that_asks_the_library_for_nothing_is_told_by_its_forwards_and_its_answer():
     model, ids = _model(0), ROWS[:1]
     with tracer.record(strict=True) as recording:
         output = model.generate(ids, custom_generate=_blind_loop, max_new_tokens=3)
     assert output.shape == (1, 9)
+    trace = recording.trace
+    assert trace["faults"]["target"].tolist() == ["choices"]
+    assert "no stopping test" in trace["faults"]["reason"].iloc[0]
+    steps = trace["steps"].sort_values("step")
+    assert steps["kind"].tolist() == ["prefill", "decode", "decode"]
+    assert steps["input_tokens"].tolist() == [6, 7, 8]
+    assert trace["tokens"].sort_values("index")["token_id"].tolist() == output[0].tolist()
+
+
+def _nothing_at_all(model, input_ids, **kwargs):
+    return torch.cat([input_ids, input_ids], 1)
+
+
+@pytest.mark.skipif(release() < LATE_FOUR, reason="earlier releases take no such function")
+def test_a_loop_of_which_no_part_is_known_is_a_fault():
+    model, ids = _model(0), ROWS[:1]
+    with tracer.record(strict=True) as recording:
+        model.generate(ids, custom_generate=_nothing_at_all, max_new_tokens=3)
     trace = recording.trace
     assert trace["faults"]["target"].tolist() == ["steps"]
     assert "no part is known" in trace["faults"]["reason"].iloc[0]
@@ -161,6 +192,29 @@ def test_continuous_batching_tells_forwards_prompts_and_answers():
         assert own["origin"].eq("generated").sum() == len(answer.generated_tokens) > 0
     verdicts = trace.audit()
     assert verdicts[verdicts["verdict"] == "broken"].to_dict("records") == []
+
+
+@pytest.mark.skipif(release() < FIVE, reason="it does not run on a processor yet")
+@pytest.mark.filterwarnings("ignore")
+def test_a_generate_that_is_asked_for_pages_hands_on_to_a_batch():
+    from transformers.generation import ContinuousBatchingConfig
+
+    model, ids = _model(0), torch.tensor([[11, 12, 13], [14, 15, 16]])
+    pages = ContinuousBatchingConfig(num_blocks=4, page_size=16, max_batch_tokens=16)
+    with tracer.record(strict=True) as recording:
+        output = model.generate(
+            ids, cache_implementation="paged", continuous_batching_config=pages, do_sample=False,
+            max_new_tokens=3, min_new_tokens=3,
+        )  # fmt: skip
+    trace = recording.trace
+    assert ["continuous batching" in one for one in trace["faults"]["reason"]] == [True]
+    calls = trace["calls"].sort_values("seq").set_index("kind")
+    asked, batch = calls.loc["generate"], calls.loc["generate_batch"]
+    assert asked["mode"] == "continuous batching, by a generate_batch() within"
+    tokens = trace["tokens"].sort_values("index")
+    assert set(tokens["call"]) == {batch["seq"]}
+    for row, whole in enumerate(output[0].tolist()):
+        assert tokens[tokens["row"] == row]["token_id"].tolist() == whole
 
 
 @pytest.mark.parametrize("settings", [

@@ -407,6 +407,20 @@ def test_a_file_that_only_a_pickle_can_hold_is_not_opened(folders, tmp_path):
         tracer.audit_model(model, tmp_path)
 
 
+def test_tensors_one_floor_too_deep_are_in_no_file(folders, tmp_path):
+    """As a trainer saves them: no loader looks there, and every weight is random."""
+    folder, auto = folders("llama")
+    model = auto.from_pretrained(folder)
+    model.config.save_pretrained(tmp_path)
+    held = {"state_dict": dict(model.state_dict()), "epoch": 3}
+    torch.save(held, tmp_path / "pytorch_model.bin")
+    loaded, trace = record(auto, tmp_path)
+    placed = trace["placements"].query("kind == 'parameter'")
+    assert set(placed["verified_because"]) == {"in no file, and tied to nothing that is"}
+    found = tracer.audit_model(loaded, tmp_path).set_index("check")["verdict"]
+    assert found["2 every parameter is in a file"] == "broken"
+
+
 def test_a_comparison_that_is_cut_off_leaves_a_whole_trace(folders, monkeypatch):
     folder, auto = folders("llama")
 

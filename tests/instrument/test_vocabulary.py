@@ -71,6 +71,18 @@ def test_wordpiece_texts_join_to_what_the_tokenizer_decodes(wordpiece, text):
     assert joined(wordpiece, ids).removeprefix(" ") == wordpiece.decode(ids) == text
 
 
+@pytest.mark.parametrize("name", ["byte_level", "metaspace", "wordpiece"])
+def test_an_assembler_that_forks_at_every_token_reads_the_same(request, name):
+    """As beams do, each of which goes on from one of the last round."""
+    tokenizer = request.getfixturevalue(name)
+    ids = tokenizer("red reddish red reddish red red red reddish")["input_ids"]
+    assembler, texts = TextAssembler(Vocabulary(tokenizer)), []
+    for one in ids:
+        assembler = assembler.fork()
+        texts.append(assembler.add(one))
+    assert "".join(texts) + assembler.finish() == joined(tokenizer, ids)
+
+
 def test_a_character_appears_on_the_token_that_completes_it(byte_level):
     ids = byte_level("\U0001f600")["input_ids"]
     assembler = TextAssembler(Vocabulary(byte_level))

@@ -1,7 +1,9 @@
 """generate() in its less usual forms: the same answer each time, and what is known told right."""
 
+import copy
 import json
 
+import numpy as np
 import pytest
 import torch
 from instrument.toys import ask, generate, text_inputs
@@ -87,6 +89,35 @@ def test_a_setting_out_of_a_config_object_says_so(llama, is_positional):
     origin, effective = _origins(recording.trace)
     assert (origin["max_new_tokens"], effective["max_new_tokens"]) == ("config object", 2)
     assert origin["pad_token_id"] == "config object"
+
+
+LISTS = {
+    "tensor": torch.tensor, "list": list, "tuple": tuple, "array": np.array
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("form", LISTS.values(), ids=LISTS)
+@pytest.mark.parametrize("place", ["call", "config object", "model's generation_config"])
+def test_a_setting_of_several_ids_is_told_alike_in_whatever_form_it_is_given(llama, form, place):
+    ends, own = form([2, 5]), copy.deepcopy(llama.generation_config)
+    settings = {"max_new_tokens": 2, "do_sample": False}
+    if place == "config object":
+        settings["generation_config"] = GenerationConfig(eos_token_id=ends, pad_token_id=0)
+    elif place == "call":
+        settings["eos_token_id"] = ends
+    else:
+        llama.generation_config.eos_token_id = ends
+    try:
+        plain = llama.generate(**text_inputs(), **settings)
+        with tracer.record(strict=True) as recording:
+            recorded = llama.generate(**text_inputs(), **settings)
+    finally:
+        llama.generation_config = own
+    assert torch.equal(plain, recorded)
+    origin, effective = _origins(recording.trace)
+    assert (origin["eos_token_id"], effective["eos_token_id"]) == (place, [2, 5])
+    (call,) = recording.trace["calls"].itertuples()
+    assert json.loads(call.stop_ids) == [{"id": one, "origin": place} for one in (2, 5)]
 
 
 def test_a_setting_changed_on_the_model_after_its_load_says_so(llama_folder):

@@ -85,7 +85,7 @@ def test_duckdb_answers_as_pandas_does(trace, tmp_path):
 
 def test_a_folder_of_many_traces_is_one_table(trace, tmp_path):
     duckdb = pytest.importorskip("duckdb", reason="DuckDB is not installed")
-    for number in range(20):
+    for number in range(200):
         trace.save(tmp_path / f"run-{number:03}")
     files = f"'{tmp_path.as_posix()}/*/choices.parquet'"
     query = (
@@ -93,6 +93,6 @@ def test_a_folder_of_many_traces_is_one_table(trace, tmp_path):
         f"FROM read_parquet({files}, filename = true, union_by_name = true) "
         "GROUP BY trace ORDER BY trace"
     )
-    assert "run-019" in recipes.ask_duckdb(query)
+    assert "run-199" in recipes.ask_duckdb(query)
     found = duckdb.sql(query).fetchall()
-    assert found == [(f"run-{number:03}", trace.rows("choices")) for number in range(20)]
+    assert found == [(f"run-{number:03}", trace.rows("choices")) for number in range(200)]

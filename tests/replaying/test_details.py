@@ -10,11 +10,13 @@ from pathlib import Path
 import pytest
 from synthetic import GENERATED, PROMPT, coherent_rows, event, make_trace
 
+import tracer
 from tracer.replaying.buffers import as_json
 from tracer.replaying.code import origin_of
 from tracer.replaying.details import ROOMS
 from tracer.replaying.replay import Replay
 from tracer.trace import open_trace
+from tracer.views.budget import strip_places
 
 RECORDED = Path(__file__).resolve().parents[2] / "notebooks" / "traces"
 
@@ -50,6 +52,17 @@ def test_a_number_has_its_unit_and_how_it_came_to_be(replay):
     assert told["size_bytes"] == ("160 B", "measured")
     assert told["duration_ns"] == ("4.00 ms", "measured")
     assert told["share_of_call"] == ("4.0 %", "derived")
+
+
+def test_a_boolean_stays_one_for_a_page_of_two_languages(replay):
+    before = tracer.language()
+    try:
+        tracer.language("zh")
+        told = first(replay, "tensor", "embed.weight")
+    finally:
+        tracer.language(before)
+    assert facts(told)["mapped"] == (False, "measured")
+    assert dict(told["row"]["cells"])["mapped"] is False
 
 
 def test_memory_is_that_of_the_last_sample_before_the_end(replay):
@@ -134,6 +147,27 @@ def test_a_token_stands_in_its_strip_where_it_came(replay):
     assert upto == list(range(PROMPT - 3, PROMPT - 3 + len(GENERATED)))
 
 
+def test_a_chip_leads_to_the_token_that_it_is():
+    """Also where a token was proposed and refused, or a sequence came over from another row."""
+    rows = coherent_rows()
+    rows["choices"][1]["accepted"] = False
+    for replay in (Replay(make_trace(rows)), beams()):
+        choices = replay.trace["choices"]
+        for stop in replay.stops.of_kind("token"):
+            strip = replay.shared("strips", replay.detail(int(stop))["token"]["strip"])
+            answer = [chip[0] for chip in strip["chips"][strip["prompt"] :]]
+            assert choices["text"].iloc[strip["made"]].tolist() == answer
+
+
+def test_a_token_whose_id_is_0_is_special_where_the_prompt_says_so():
+    rows = coherent_rows()
+    rows["tokens"][0] |= {"token_id": 0, "kind": "special"}
+    rows["choices"][-1]["token_id"] = 0
+    replay = Replay(make_trace(rows))
+    strip = replay.shared("strips", first(replay, "token")["token"]["strip"])
+    assert strip["chips"][-1][1] == "special"
+
+
 def test_a_token_has_candidates_that_leave_a_rest(replay):
     token = first(replay, "token")["token"]
     (chosen,) = (one for one in token["candidates"] if one["chosen"])
@@ -158,7 +192,7 @@ def test_a_chosen_token_outside_of_the_candidates_is_listed_all_the_same():
     assert chosen["probability"] == pytest.approx(math.exp(-0.5), rel=1e-3)
 
 
-def beams():
+def beams(sequences=((None, None), (None, None))):
     """Two beams of one prompt; the second token of beam 0 continues what beam 1 had."""
     call = event(0, -1, 0, "setup", "generate", 0, 10) | {"kind": "generate", "beams": 2}
     steps = [
@@ -172,7 +206,7 @@ def beams():
     choices = [
         place
         | {"step": step, "row": row, "token_id": 10 * step + row, "text": texts[step][row]}
-        | {"parent_row": parents[step][row]}
+        | {"parent_row": parents[step][row], "sequence": sequences[step][row]}
         for step in range(2)
         for row in range(2)
     ]
@@ -193,6 +227,55 @@ def test_a_beam_is_followed_back_through_the_rows_that_it_had():
         ways[told["title"]] = "".join(chips)
     assert ways[" barks"] == "The dog barks"
     assert ways[" sleeps"] == "The cat sleeps"
+
+
+def test_what_beams_returned_is_told_at_their_call():
+    """Row 0 of each step would be a text that no beam ever was."""
+    replay = beams(sequences=[[None, 0], [0, 1]])
+    place = replay.detail(0)["strip"]
+    told = {}
+    for one in strip_places({"strip": place}):
+        chips = replay.shared("strips", one["strip"])["chips"]
+        told[one["sequence"]] = "".join(chip[0] for chip in chips)
+    assert told == {0: "The dog barks", 1: "The cat sleeps"}
+
+
+def test_every_row_of_a_batch_is_told_at_its_call():
+    rows = coherent_rows()
+    other = [one | {"row": 1, "parent_row": 1, "text": "!"} for one in rows["choices"]]
+    rows["choices"] += other
+    rows["tokens"] += [one | {"row": 1} for one in rows["tokens"]]
+    replay = Replay(make_trace(rows))
+    (_, generate) = replay.stops.of_kind("call")
+    places = strip_places(replay.detail(int(generate)))
+    assert [one["row"] for one in places] == [0, 1]
+    answers = [replay.shared("strips", one["strip"])["chips"][-1][0] for one in places]
+    assert answers == [rows["choices"][len(other) - 1]["text"], "!"]
+
+
+def test_without_a_tokenizer_ids_stand_for_texts_and_nobody_took_them():
+    rows = coherent_rows()
+    for record in rows["tokens"] + rows["choices"] + rows["candidates"]:
+        record["text"] = None
+    replay = Replay(make_trace(rows))
+    told = first(replay, "token")
+    assert told["title"] == f"#{GENERATED[0]}"
+    strip = replay.shared("strips", told["token"]["strip"])
+    assert (strip["unnamed"], strip["redacted"]) == (True, False)
+    assert strip["chips"][told["token"]["upto"]][5] == GENERATED[0]
+
+
+def test_a_sequence_without_choices_shows_what_was_generated():
+    """As continuous batching is told: no forward of its own, but the sequence."""
+    rows = coherent_rows()
+    last = rows["tokens"][-1]
+    rows["tokens"].append(last | {"index": 99, "text": "end", "origin": "generated"})
+    rows["choices"] = []
+    replay = Replay(make_trace(rows))
+    (_, generate) = replay.stops.of_kind("call")
+    strip = replay.shared("strips", replay.detail(int(generate))["strip"]["strip"])
+    assert strip["chips"][-1][:3] == ["end", last["kind"], "generated"]
+    assert strip["prompt"] < len(strip["chips"])
 
 
 SOURCE = "library/generation.py:100"
@@ -247,6 +330,24 @@ def test_a_forward_shows_the_lines_that_led_into_its_model():
     replay = Replay(make_trace(rows))
     assert replay.detail(0)["source"]["reached"] == [[101, 2]]
     assert replay.detail(1)["source"]["reached"] == [[101, 2]]
+
+
+def test_a_token_shows_the_code_that_it_was_chosen_in(recorded):
+    """A token has no function of its own, and a demanding reader asks all the same."""
+    told = first(recorded, "token")
+    around = recorded.detail(told["code_of"])
+    assert around["row"]["table"] == "steps"
+    assert told["stack"] == around["stack"]
+    assert told["source"] == around["source"]
+    assert "code_of" not in around
+
+
+def test_of_a_run_without_code_no_stop_shows_any():
+    rows = coherent_rows()
+    del rows["sources"], rows["stacks"]
+    replay = Replay(make_trace(rows))
+    for stop in range(len(replay.stops)):
+        assert "code_of" not in replay.detail(stop)
 
 
 def test_a_frame_finds_the_recorded_function_that_its_line_is_in():
@@ -320,6 +421,37 @@ def test_a_strangers_summary_breaks_nothing(summary):
         json.loads(as_json(replay.detail(int(stop))))
 
 
+STRANGE = [
+    ("checkpoint_tensors", "shape", "NaN"),
+    ("checkpoint_tensors", "shape", "[1,"),
+    ("choices", "row", None),
+    ("choices", "step", None),
+    ("spans", "seq", None),
+    ("calls", "seq", None),
+    ("sources", "source", None),
+    ("spans", "start_ns", -(2**63)),
+    ("choices", "step", 2**62),
+    ("images", "grid_h", -4),
+    ("images", "expected_tokens", -4),
+    ("files", "size_bytes", -1),
+    ("cache_layers", "step", None),
+    ("cache_layers", "tokens_seen", 2**62),
+]
+
+
+@pytest.mark.parametrize(("table", "column", "value"), STRANGE)
+def test_a_strangers_cell_breaks_nothing(table, column, value):
+    rows = coherent_rows()
+    for record in rows[table]:
+        record[column] = value
+    replay = Replay(make_trace(rows))
+    for stop in range(len(replay.stops)):
+        told = replay.detail(stop)
+        as_json(told)
+        for place in (told.get("token", {}), *strip_places(told)):
+            as_json(replay.shared("strips", place.get("strip", "")))
+
+
 @pytest.mark.parametrize("key", ["", "1", "1:2:3", "a:b", "-5:0", "99:0", "1:0:0:0", "9" * 30])
 @pytest.mark.parametrize("room", [*ROOMS, "attic"])
 def test_a_key_that_is_none_gives_nothing_or_what_is_empty(replay, room, key):
@@ -339,7 +471,8 @@ def test_every_detail_of_a_recorded_run_points_at_what_is_there(recorded):
         assert json.loads(as_json(told)) == told
         keys = [("sources", told.get("source", {}).get("key")), ("stacks", told.get("stack"))]
         keys += [("caches", told.get("cache"))]
-        keys += [("strips", told.get(part, {}).get("strip")) for part in ("strip", "token")]
+        keys += [("strips", told.get("token", {}).get("strip"))]
+        keys += [("strips", place["strip"]) for place in strip_places(told)]
         for room, key in keys:
             assert key is None or recorded.shared(room, key) is not None
 

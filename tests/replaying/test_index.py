@@ -196,3 +196,19 @@ def test_every_recorded_run_can_be_walked(path):
     assert (columns["parent"] < np.arange(len(replay.stops))).all()
     for stop in range(0, len(replay.stops), 7):
         assert replay.detail(stop)["row"]["cells"]
+
+
+def test_a_run_that_was_killed_is_as_long_as_what_came_last(tmp_path):
+    left_behind(tmp_path)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", IncompleteTraceWarning)
+        replay = Replay(open_trace(tmp_path))
+    assert dict(replay.header["facts"])["run_ns"] == "20.0 ms"
+
+
+def test_a_name_is_no_longer_than_anyone_reads():
+    rows = coherent_rows()
+    rows["choices"][0]["text"] = "ha" * 50_000
+    rows["tensor_loads"][0]["name"] = "x" * 50_000
+    names = stops_of(make_trace(rows)).names
+    assert max(map(len, names)) == columns.LONGEST_NAME

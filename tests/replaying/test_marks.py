@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 from synthetic import coherent_rows, event, make_trace
 
+from tracer.explain import audit_word
 from tracer.replaying import marks
 from tracer.replaying.nodes import KINDS
 from tracer.replaying.replay import Replay
@@ -55,6 +56,15 @@ def test_a_fault_says_what_was_not_observed():
     (mark,) = (mark for mark in Replay(make_trace(rows)).marks if mark["group"] == "faults")
     assert mark["title"]["en"] == mark["title"]["zh"] == "vision"
     assert mark["text"]["zh"] == "the module ran compiled"
+
+
+def test_a_broken_check_has_its_name_in_every_language():
+    rows = coherent_rows()
+    rows["placements"].pop()
+    marked = [mark for mark in Replay(make_trace(rows)).marks if mark["group"] == "audit"]
+    assert marked
+    for mark in marked:
+        assert mark["title"]["zh"] == audit_word(mark["key"], "zh") != mark["title"]["en"]
 
 
 def test_a_broken_check_is_marked_at_its_evidence():
@@ -124,3 +134,14 @@ def test_a_row_of_nothing_known_leads_nowhere():
     stops = Replay(make_trace(coherent_rows())).stops
     assert marks._shown_at(stops, _Row(path="config.json")) == -1
     assert marks._shown_at(stops, _Row(call=777)) == -1
+
+
+def test_a_trace_that_the_audit_can_not_read_is_played_and_says_so():
+    rows = coherent_rows()
+    for record in rows["meta_params"]:
+        record["param"] = None
+    replay = Replay(make_trace(rows))
+    assert {"moments"} <= {mark["group"] for mark in replay.marks}
+    (note,) = replay.notes
+    assert note["key"] == "marks_failed"
+    assert note["values"]["reason"]

@@ -15,7 +15,7 @@ import tracer
 from tracer.errors import StorageError
 from tracer.replaying.buffers import as_json
 from tracer.replaying.replay import Replay
-from tracer.views.budget import BLOCK
+from tracer.views.budget import BLOCK, strip_places
 from tracer.views.html import page, page_data, script_safe, to_html
 from tracer.views.renderer import script, style
 
@@ -129,7 +129,8 @@ def references(told):
     """What a detail refers to, as rooms and keys."""
     found = [("sources", told.get("source", {}).get("key")), ("stacks", told.get("stack"))]
     found += [("caches", told.get("cache"))]
-    found += [("strips", told.get(part, {}).get("strip")) for part in ("strip", "token")]
+    found += [("strips", told.get("token", {}).get("strip"))]
+    found += [("strips", place["strip"]) for place in strip_places(told)]
     return [(room, key) for room, key in found if key is not None]
 
 

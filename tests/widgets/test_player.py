@@ -71,7 +71,7 @@ def test_what_stops_share_is_asked_for_by_key(live):
 
 def test_marks_are_found_in_a_thread_and_sent(live):
     (told,) = ask(live, {"kind": "marks"})
-    assert told == {"kind": "marks", "marks": live.replay.marks}
+    assert told == {"kind": "marks", "marks": live.replay.marks, "notes": live.replay.notes}
 
 
 @pytest.mark.parametrize("stop", [-1, 10**9])

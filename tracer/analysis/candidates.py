@@ -46,6 +46,31 @@ def before_and_after(
     return pd.concat([known, rest.astype(known.dtypes.to_dict())], ignore_index=True)
 
 
+def overruled(trace: Trace, call: int | None = None) -> pd.DataFrame:
+    """Choices of greedy decoding that are not the model's own best id, and what made them so.
+
+    Args:
+        trace: A trace with effects.
+        call: seq of the call; the last generate without.
+
+    Returns:
+        step, row, offset, token_id, text, raw_rank, and index and class_name of the processor after
+        which the chosen id was the best one for good; missing where none is recorded that did it.
+    """
+    where = [("call", "==", call_or_last(trace, call))]
+    columns = [*_PLACE, "token_id", "text", "raw_rank"]
+    choices = trace.read("choices", columns, where)
+    moved = choices[(choices["raw_rank"] > 0).fillna(False)]
+    effects = trace.read("effects", [*_PLACE, "index", "class_name", "chosen_rank"], where)
+    ranked = effects[effects["chosen_rank"].notna()].sort_values("index")
+    # The first of the last processors after each of which it is the best.
+    is_best = ranked["chosen_rank"].eq(0).astype(int)
+    stays = is_best[::-1].groupby([ranked[name] for name in _PLACE]).cummin()[::-1].astype(bool)
+    by = ranked[stays].drop_duplicates(_PLACE)[[*_PLACE, "index", "class_name"]]
+    found = moved.merge(by, on=_PLACE, how="inner" if ranked.empty else "left")
+    return found.sort_values(_PLACE).reset_index(drop=True)
+
+
 def _most_moved(known: pd.DataFrame) -> int:
     shares = known[["raw_probability", "probability"]].astype(float)
     moved = (shares["probability"] - shares["raw_probability"]).abs().groupby(known["step"]).sum()

@@ -6,8 +6,9 @@ accelerator it ends when the work is queued, not when it is done.
 
 from __future__ import annotations
 
+import json
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any, Final
 
 import numpy as np
@@ -176,3 +177,43 @@ def module_calls(trace: Trace, call: int | None = None, step: int = 0) -> pd.Dat
     )
     order = ["seq", "depth", "path", "class_name", "part", "start_ns", "duration_ns", "self_ns"]
     return modules[order]
+
+
+def arguments(trace: Trace, path: str | None = None) -> pd.DataFrame:
+    """What modules were given and made, argument by argument.
+
+    Args:
+        trace: A trace with modules.
+        path: Dotted path of one module, "" for the model itself; all modules without.
+
+    Returns:
+        For the first call of a module from each place, a row an argument or part: seq, path, step,
+        side (given or made), name (of a part its argument and its place), how (by position or by
+        keyword), class_name, shape (JSON), dtype, value (of a plain number).
+    """
+    where = [] if path is None else [("path", "==", path)]
+    columns = ["seq", "path", "step", "arguments", "returned"]
+    modules = trace.read("modules", columns, where).dropna(subset=["arguments"]).sort_values("seq")
+    rows = []
+    for seq, own, step, given, made in modules.itertuples(index=False):
+        place = {"seq": seq, "path": own, "step": step}
+        for side, told in (("given", json.loads(given)), ("made", {"": json.loads(made)})):
+            for name, one in told.items():
+                rows += [place | {"side": side} | part for part in _parts_told(name, one)]
+    names = ["seq", "path", "step", "side", "name", "how", "class_name", "shape", "dtype", "value"]
+    return pd.DataFrame(rows, columns=names).astype({"step": "Int64"})
+
+
+def _parts_told(name: str, told: dict[str, Any]) -> Iterator[dict[str, Any]]:
+    yield {
+        "name": name,
+        "how": told.get("given"),
+        "class_name": told.get("class"),
+        "shape": json.dumps(told["shape"]) if "shape" in told else None,
+        "dtype": told.get("dtype"),
+        "value": told.get("value"),
+    }
+    parts = told.get("parts") or {}
+    pairs = parts.items() if isinstance(parts, dict) else enumerate(parts)
+    for key, part in pairs:
+        yield from _parts_told(f"{name}.{key}".lstrip("."), part)

@@ -29,6 +29,8 @@ from tracer.analysis.raw_scores import (
 from tracer.trace import Trace
 
 _LIBRARY = "transformers"
+_OWN_WAYS = ("rows change places", "scores of its own")
+"""Said by the mode of a loop whose processors were not given the model's scores row by row."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -103,10 +105,12 @@ def replay(
         whole rows of logits, estimated on the recorded candidates).
     """
     call = call_or_last(trace, call)
-    links = chain_of(trace, call) if chain is None else list(chain)
+    links, mode = chain_of(trace, call) if chain is None else list(chain), _mode(trace, call)
     stops_at = replayable_until(links)
+    if any(words in mode for words in _OWN_WAYS):
+        links, stops_at = [], 0
     choices = _choices(trace, call)
-    is_search = "beam" in _mode(trace, call)
+    is_search = mode.startswith("beam search")
     scores = _scores(trace, call, is_search, links)
     rows = []
     for choice, ids in _with_ids(trace, call, choices, is_search):

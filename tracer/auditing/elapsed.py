@@ -23,12 +23,14 @@ _REST_STEP_NS: Final = 300_000
 # These do nothing in their own body: without children they are unobserved, not leaves.
 _MODEL_LOAD: Final = "load of a model"
 _COMPOSITE: Final = {"generate", "pipeline", _MODEL_LOAD}
-_WAITING: Final = "generate_batch"  # for a thread of the library's, whose forwards are calls
+# The one waits for a thread of the library's, whose forwards are calls; the other is the work of a
+# model's own class, of which the calls within are seen.
+_NOT_JUDGED: Final = frozenset({"generate_batch", "own_generate"})
 # Points in time, and the one event table with millions of rows, which is read only if needed.
 _NO_CHILDREN: Final = {"memory", "messages", "faults", "modules"}
 _NEEDED: Final = (
     *("seq", "parent", "call", "stage", "name", "thread", "kind"),
-    *("start_ns", "duration_ns", "recorder_ns", "waited_ns", "select_ns"),
+    *("start_ns", "duration_ns", "recorder_ns", "waited_ns", "gap_waited_ns", "select_ns"),
 )
 _DERIVED: Final = "select"  # a gap between two observed boundaries, named but not measured
 
@@ -71,7 +73,7 @@ def _can_judge(source: Source, share: _Share) -> bool:
     """Whether a rest says something: a leaf explains itself by its own name."""
     if share.kind in _COMPOSITE:
         return True
-    if share.kind == _WAITING:
+    if share.kind in _NOT_JUDGED:
         return False
     return share.has_children and "modules" not in source.dropped
 
@@ -96,10 +98,7 @@ class _Share:
 
     @property
     def is_explained(self) -> bool:
-        """On a busy machine a thread stands still anywhere, also between two children.
-
-        How much of that fell into the rest can't be told, so that much is put up with.
-        """
+        """On a busy machine a thread stands still anywhere, also between two children."""
         return self.rest_ns <= self.limit_ns + self.waited_ns
 
 
@@ -125,6 +124,11 @@ def _shares(source: Source, calls: pd.DataFrame, tables: list[str]) -> list[_Sha
 def _timed(rows: pd.DataFrame) -> pd.DataFrame:
     """The columns that matter here, as plain integers and text; a table may have millions."""
     frame = rows[[name for name in _NEEDED if name in rows]].dropna(subset="duration_ns")
+    if "waited_ns" in frame:
+        # Where children are not spans, or a trace is older, the waiting may have been anywhere.
+        frame["waited_ns"] = frame.get("gap_waited_ns", frame["waited_ns"]).fillna(
+            frame["waited_ns"]
+        )
     for name in ("start_ns", "duration_ns", "recorder_ns", "waited_ns", "select_ns"):
         frame[name] = frame[name].fillna(0).astype("int64") if name in frame else 0
     return frame
@@ -139,7 +143,8 @@ def _share(call: Any, below: pd.DataFrame, recorder: pd.DataFrame, steps: int) -
     # know their own share; below other spans it stands as spans of its own.
     counted = below.loc[below["recorder_ns"] > 0, "seq"]
     deeper = recorder[is_one_of(recorder["thread"], call.thread)]
-    deeper = deeper[~deeper["parent"].isin([call.seq, *counted])]
+    # One that lies in another of the recorder's is told by that one.
+    deeper = deeper[~deeper["parent"].isin([call.seq, *counted, *recorder["seq"]])]
     inside = int(below["recorder_ns"].sum() + deeper["duration_ns"].sum())
     total = call.duration_ns - call.recorder_ns
     rest = max(0, total - covered + min(inside, call.recorder_ns))

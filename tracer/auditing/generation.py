@@ -15,16 +15,17 @@ import pandas as pd
 from tracer.auditing.source import Finding, Source, counted, is_one_of, is_true, told, tuples
 from tracer.explain.sentences import Counted
 
-_PLAIN_MODES: Final = "greedy|sample"
-_NOT_FOLLOWED: Final = "contrastive|dola"
-"""Modes that choose in a way of their own: a fault of the trace says that there are no choices."""
+_PLAIN_MODES: Final = "greedy|sampl"  # what a mode begins with
+_BEAMS: Final = "beam search"
+_UNTOLD: Final = "rows change places|not followed to the end"
+"""Said of a loop that the library does not know: its choices are not all that it returned."""
 
 
 def _single_calls(source: Source) -> set[int]:
     """Finished calls of generate where a row is one sequence."""
     calls = source["calls"]
     calls = calls[is_one_of(calls["kind"], "generate") & is_one_of(calls["status"], "ok")]
-    calls = calls[~is_true(calls["mode"].str.contains(_NOT_FOLLOWED))]
+    calls = calls[~is_true(calls["mode"].str.contains(_UNTOLD))]
     modes = tuples(calls, "seq", "mode", "beams")
     return {seq for seq, mode, beams in modes if "beam" not in (mode or "") and (beams or 1) == 1}
 
@@ -32,7 +33,7 @@ def _single_calls(source: Source) -> set[int]:
 def _plain_calls(source: Source) -> set[int]:
     """Of these, the calls in which each step chooses one token for a row."""
     calls, steps, choices = source["calls"], source["steps"], source["choices"]
-    has_plain_mode = calls["mode"].isna() | is_true(calls["mode"].str.contains(_PLAIN_MODES))
+    has_plain_mode = calls["mode"].isna() | is_true(calls["mode"].str.match(_PLAIN_MODES))
     is_assisted = is_true(calls["mode"].str.contains("assist"))
     plain = set(calls.loc[has_plain_mode & ~is_assisted, "seq"])
     plain -= set(steps.loc[is_one_of(steps["kind"], "verify"), "call"])
@@ -45,7 +46,9 @@ def _beam_calls(source: Source) -> set[int]:
     calls = source["calls"]
     calls = calls[is_one_of(calls["kind"], "generate") & is_one_of(calls["status"], "ok")]
     modes = tuples(calls, "seq", "mode", "beams")
-    followed = {seq for seq, mode, beams in modes if "beam" in (mode or "") and (beams or 1) > 1}
+    followed = {
+        seq for seq, mode, beams in modes if (mode or "").startswith(_BEAMS) and (beams or 1) > 1
+    }
     return followed & set(source["choices"]["call"])
 
 
@@ -142,7 +145,9 @@ def _cut(source: Source, steps: pd.DataFrame) -> pd.Series:
     One token of a step is the model's own; the others that stand were drafted.
     """
     choices = source["choices"]
-    stand = choices[is_true(choices["accepted"])].groupby(["call", "step"]).size().to_dict()
+    # Of a call that failed nobody knows whether its last choice stood; it is the model's own.
+    stands = is_true(choices["accepted"]) | choices["accepted"].isna()
+    stand = choices[stands].groupby(["call", "step"]).size().to_dict()
     cut = [
         0 if not drafted else drafted + 1 - stand.get((call, step), drafted + 1)
         for call, step, drafted in tuples(steps, "call", "step", "drafted_tokens")

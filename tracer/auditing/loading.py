@@ -49,6 +49,7 @@ def check_fates(source: Source) -> Iterator[Finding]:
     are_all_seen = not is_one_of(source["faults"]["target"], *_SHARDED_READS).any()
     if are_all_seen:
         strange |= {row for row, fate in fates.items() if fate in _READ and row not in read}
+    strange -= {*tuples(bad, *key)}  # which reads would fit can't be told
     found = counted("reads", len(read), len(strange))
     if not are_all_seen:
         found = then(found, told("sharded"))

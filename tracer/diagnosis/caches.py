@@ -122,9 +122,11 @@ def _told(call: Generating) -> dict[str, int]:
     steps = call.trace["steps"]
     left = steps[(steps["cache"] == call.call["cache"]) & (steps["seq"] < call.seq)]
     held = left["cache_tokens_after"].max()
+    holds = int(cached.iloc[0]) if len(cached) else prefix if pd.isna(held) else int(held)
     return {
-        "cached": int(cached.iloc[0]) if len(cached) else prefix if pd.isna(held) else int(held),
+        "cached": holds,
         "prefix": prefix,
+        "back": holds - prefix,
         "place": int(call.call["cache_first_difference"]),
         "prompt": int(call.prompt.groupby("row").size().max()) if len(call.prompt) else prefix,
     }

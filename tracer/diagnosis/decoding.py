@@ -201,7 +201,8 @@ def _holds_prompt(call: Generating, told: dict[str, Any]) -> bool:
     if not rows or told.get("ids") != rows * (length + new):
         return False
     texts = [one for one in told.get("texts") or [] if isinstance(one, str)]
-    beginnings = [_plain(part) for _, part in call.prompt.groupby("row")]
+    rows_told = [part for _, part in call.prompt.groupby("row")]
+    beginnings = [begin for part in rows_told for begin in (_plain(part), _whole(part))]
     if not texts or not any(beginnings):
         return True  # redacted: the number of ids is all there is
     return any(_squeezed(text).startswith(begin) for text in texts for begin in beginnings if begin)
@@ -211,6 +212,11 @@ def _plain(part: pd.DataFrame) -> str:
     """The first words of a prompt, without special tokens."""
     words = part[part["kind"] == "text"]["text"].dropna()
     return _squeezed("".join(words))[:20]
+
+
+def _whole(part: pd.DataFrame) -> str:
+    """The same with special tokens, as they are written."""
+    return _squeezed("".join(part["text"].fillna(part["vocab"]).dropna()))[:20]
 
 
 def _squeezed(text: str) -> str:

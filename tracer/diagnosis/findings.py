@@ -58,7 +58,8 @@ class Findings(list[Finding]):
             "subject": plain(self.subject),
             "findings": [one.row() for one in self],
             "undecided": [
-                {"rule": one.rule, "needs": one.needs, "sentence": plain(one.sentence)}
+                {"rule": one.rule, "title": one.title, "needs": one.needs}
+                | {"sentence": plain(one.sentence)}
                 for one in self.undecided
             ],
         }
@@ -87,14 +88,27 @@ def _lines(findings: Findings) -> Iterator[str]:
         for row in one.evidence[:3]:
             yield f"    {_line(_row_text(row))}"
         if len(one.evidence) > 3:
-            yield f"    ... {len(one.evidence) - 3} +"
+            yield f"    {explain.text('doctor.more_rows', count=len(one.evidence) - 3)}"
         if one.reference:
             yield f"  {_labelled('reference', one.reference)}"
     if findings.undecided:
         yield ""
         yield explain.text("doctor.undecided")
-    for question in findings.undecided:
-        yield f"  {question.title} · {question.rule}: {_line(question.sentence)}"
+    for sentence, titles, names in _questions(findings.undecided):
+        yield f"  {_line(', '.join(titles))} · {', '.join(names)}: {_line(sentence)}"
+
+
+def _questions(undecided: Iterable[Undecided]) -> Iterator[tuple[str, list[str], list[str]]]:
+    """What would tell, with the titles and the rules of all questions that it answers."""
+    by_sentence: dict[str, list[Undecided]] = {}
+    for one in undecided:
+        by_sentence.setdefault(one.sentence, []).append(one)
+    for sentence, questions in by_sentence.items():
+        yield (
+            sentence,
+            list(dict.fromkeys(one.title for one in questions)),
+            [one.rule for one in questions],
+        )
 
 
 def _labelled(name: str, text: str) -> str:
@@ -124,9 +138,9 @@ def _page(findings: Findings) -> str:
     parts = [head, *(_card(one) for one in findings)]
     if findings.undecided:
         lines = "".join(
-            f"<li><b>{_safe(one.title)}</b> <code>{_safe(one.rule)}</code>: {_safe(one.sentence)}"
-            "</li>"
-            for one in findings.undecided
+            f"<li><b>{_safe(', '.join(titles))}</b> <code>{_safe(', '.join(names))}</code>: "
+            f"{_with_code(sentence)}</li>"
+            for sentence, titles, names in _questions(findings.undecided)
         )
         summary = f"{explain.text('doctor.undecided')} ({len(findings.undecided)})"
         parts.append(f"<details><summary>{summary}</summary><ul>{lines}</ul></details>")

@@ -93,6 +93,20 @@ for _name, _severity, _reference, _of in _KINDS:
     rule(_name, _severity, "folder", _reference)(functools.partial(_of_kinds, _of))
 
 
+@rule("config_without_type", "fatal", "folder", "huggingface/transformers#42381")
+def config_without_type(inspection: Inspection) -> Answers:
+    """A configuration by which no Auto class can know the family."""
+    held = inspection.survey.settings.get("config.json")
+    auto = (held or {}).get("auto_map")
+    is_own = isinstance(auto, dict) and "AutoConfig" in auto
+    is_adapter = (inspection.survey.entry or "").startswith("adapter_model")
+    if held is not None and not held.get("model_type") and not is_own and not is_adapter:
+        key = {"source": "config.json", "fact": "model_type"}
+        named = held.get("architectures")
+        names = [one for one in named if isinstance(one, str)] if isinstance(named, list) else None
+        yield Found({"architectures": names or None}, (cells("facts", key, value=None),))
+
+
 @rule("index_disagrees", "warning", "folder", _SHARDS)
 def index_disagrees(inspection: Inspection) -> Answers:
     """Index and headers that name different tensors, or one tensor twice."""

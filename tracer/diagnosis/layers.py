@@ -1,4 +1,4 @@
-"""Rule on layers that the file holds and the model does not have: they are dropped in silence.
+"""Rules on layers that the file holds and the model lacks, or the other way round.
 
 Layers are counted by the first number in a tensor's name; what stands before it names a stack.
 """
@@ -9,8 +9,8 @@ from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING, Any, Final
 
 from tracer.diagnosis.finding import Found, cells, rows_of
+from tracer.diagnosis.placed import model_title
 from tracer.diagnosis.rules import Answers, rule
-from tracer.diagnosis.weights import model_title
 from tracer.inspecting.fit import chosen_entries
 from tracer.trace import Trace
 
@@ -75,6 +75,29 @@ def layers_beyond_config(inspection: Inspection) -> Answers:
             )
 
 
+@rule("layers_lacking", "fatal", "folder")
+def layers_lacking(inspection: Inspection) -> Answers:
+    """Fewer layers in the headers than the configuration gives the model."""
+    survey, counted = inspection.survey, _counted(inspection.config)
+    is_whole = bool(survey.chosen) and all(path in survey.headers for path in survey.chosen)
+    if counted is None or not is_whole or "auto_map" in inspection.config:
+        return
+    count = counted[0]
+    for stack, layers in _stacks(entry.key for _, entry in chosen_entries(survey)).items():
+        lost = [number for number in range(count) if number not in layers]
+        # A gap in between is no layer that is lacking: some families leave numbers out.
+        if stack in _STACKS and lost and lost == list(range(max(layers) + 1, count)):
+            key = {"source": "config.json", "fact": "num_hidden_layers"}
+            last = layers[max(layers)][0]
+            yield Found(
+                {"stack": stack, "asked": count, "held": max(layers) + 1, "last": last},
+                (
+                    cells("facts", key, value=count),
+                    cells("tensors", {"key": last}, layers=max(layers) + 1),
+                ),
+            )
+
+
 def _stacks(keys: Iterable[str]) -> dict[str, dict[int, list[str]]]:
     """Names by stack and number of their layer."""
     found: dict[str, dict[int, list[str]]] = {}
@@ -89,10 +112,18 @@ def _stacks(keys: Iterable[str]) -> dict[str, dict[int, list[str]]]:
 
 def _configured(config: Mapping[str, Any]) -> int | None:
     """Layers of the text model, those that predict further tokens ahead included."""
+    found = _counted(config)
+    if found is None:
+        return None
+    ahead = found[1].get("num_nextn_predict_layers")
+    return found[0] + (ahead if type(ahead) is int else 0)
+
+
+def _counted(config: Mapping[str, Any]) -> tuple[int, Mapping[str, Any]] | None:
+    """How many layers the text model has by its configuration, and the part that says so."""
     inner = config.get("text_config")
     for content in (inner if isinstance(inner, dict) else {}, config):
         for name in _COUNTS:
             if type(content.get(name)) is int:
-                ahead = content.get("num_nextn_predict_layers")
-                return int(content[name]) + (ahead if type(ahead) is int else 0)
+                return int(content[name]), content
     return None

@@ -14,6 +14,7 @@ from tracer.diagnosis.rules import rule
 from tracer.trace import Trace
 
 _REACH: Final = ("step", "input_tokens", "last_position")
+_PLACES: Final = ["seq", "call", "path", "class_name", "input_shape", "status"]
 
 
 @rule("beyond_positions", "warning", "trace")
@@ -39,6 +40,30 @@ def positions_exhausted(trace: Trace) -> Iterator[Found]:
                 {"reached": reached, "limit": int(limit), "name": str(call["name"])},
                 rows_of("calls", call.to_frame().T, "name", "status", "position_limit")
                 + rows_of("steps", steps.tail(2), *_REACH, "status"),
+            )
+    yield from _readers_beyond(trace)
+
+
+def _readers_beyond(trace: Trace) -> Iterator[Found]:
+    """Forwards of a user's own that broke off where ids and their places become vectors."""
+    calls = trace["calls"]
+    is_failed = calls["status"].eq("error") & calls["position_limit"].notna()
+    known = set(trace["inputs"]["call"]) | set(trace["steps"]["call"])
+    for _, call in calls[is_failed & calls["kind"].eq("forward")].iterrows():
+        if call["seq"] in known:
+            continue
+        modules = trace.read("modules", _PLACES, [("call", "==", int(call["seq"]))])
+        failed = modules[modules["status"] == "error"].sort_values("seq")
+        shapes = [json.loads(shape) for shape in failed["input_shape"].dropna()]
+        reached = max((shape[1] for shape in shapes if len(shape) == 2), default=0)
+        inner = failed.tail(1)
+        in_embedding = inner["class_name"].str.contains("Embedding", regex=False).any()
+        if in_embedding and reached > call["position_limit"]:
+            limit = int(call["position_limit"])
+            yield Found(
+                {"reached": reached, "limit": limit, "name": str(call["name"])},
+                rows_of("calls", call.to_frame().T, "name", "status", "position_limit")
+                + rows_of("modules", failed, "path", "class_name", "input_shape", "status"),
             )
 
 

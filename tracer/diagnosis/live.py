@@ -35,7 +35,15 @@ class Live:
     @property
     def tokenizer(self) -> Any:
         """The tokenizer, bare or inside the processor; None where there is none."""
-        return getattr(self.processor, "tokenizer", self.processor)
+        held = getattr(self.processor, "tokenizer", self.processor)
+        # What makes pictures or sounds ready is a processor too, and knows no token.
+        return held if hasattr(held, "convert_tokens_to_ids") else None
+
+    @property
+    def chats(self) -> bool:
+        """Whether the model goes on behind what it reads, as a conversation needs."""
+        is_encoder_decoder = getattr(self.model.config, "is_encoder_decoder", False)
+        return self.generation is not None and not is_encoder_decoder
 
     @property
     def generation(self) -> Any:
@@ -222,7 +230,7 @@ def model_mixes_dtypes(live: Live) -> Answers:
 def model_pads_on_the_right(live: Live) -> Answers:
     """A tokenizer that pads after the prompt, for a model that writes on behind it."""
     tokenizer = live.tokenizer
-    if tokenizer is None or live.generation is None or live.model.config.is_encoder_decoder:
+    if tokenizer is None or not live.chats:
         return
     if getattr(tokenizer, "padding_side", None) == "right":
         key = {"name": type(tokenizer).__name__}
@@ -261,9 +269,9 @@ def model_without_pad(live: Live) -> Answers:
 @rule("model_without_template", "note", "live")
 def model_without_template(live: Live) -> Answers:
     """A processor without a chat template."""
-    if live.processor is None or live.generation is None:
+    if live.processor is None or not live.chats:
         return
-    if not hasattr(live.tokenizer, "apply_chat_template"):
+    if live.tokenizer is None:
         yield Untold("tokenizer")
         return
     held = getattr(live.processor, "chat_template", None)

@@ -11,8 +11,8 @@ import pandas as pd
 from tracer.analysis.load_memory import cold_or_warm, where_paid
 from tracer.analysis.loads import find_load
 from tracer.diagnosis.finding import Found, Row, Severity, Untold, rows_of
+from tracer.diagnosis.placed import misfit_tensors
 from tracer.diagnosis.rules import Answers, rule
-from tracer.diagnosis.weights import misfit_tensors
 from tracer.schema import SHAPE_MISFIT
 from tracer.trace import Trace
 

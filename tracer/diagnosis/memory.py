@@ -9,8 +9,8 @@ import pandas as pd
 
 from tracer.analysis.load_memory import load_memory
 from tracer.diagnosis.finding import Found, rows_of
+from tracer.diagnosis.placed import model_title
 from tracer.diagnosis.rules import Answers, rule
-from tracer.diagnosis.weights import model_title
 from tracer.trace import Trace
 
 _MUCH_BYTES: Final = 256 * 2**20

@@ -125,6 +125,48 @@ def pad_equals_end(trace: Trace) -> Iterator[Found]:
                 )
 
 
+@rule("mask_of_another_length", "fatal", "trace")
+def mask_of_another_length(trace: Trace) -> Iterator[Found]:
+    """A mask and ids of different lengths in one call, with no cache between them."""
+    inputs = trace["inputs"]
+    for call in generations(trace):
+        given = inputs[inputs["call"] == call.seq].set_index("tensor", drop=False)
+        if not {"input_ids", "attention_mask"} <= set(given.index) or _rests_on_cache(call):
+            continue
+        ids, mask = (value(given.loc[name, "shape"]) for name in ("input_ids", "attention_mask"))
+        if ids and len(mask) == len(ids) and ids != mask:
+            both = given.loc[["input_ids", "attention_mask"]]
+            yield Found(
+                {"ids": ids[-1], "mask": mask[-1], "rows": [ids[0], mask[0]]},
+                rows_of("inputs", both, "tensor", "shape") + call.call_row("status"),
+            )
+
+
+def _rests_on_cache(call: Generating) -> bool:
+    """Whether positions before the ids stand in a cache that was passed."""
+    why = call.call["cache_why"]
+    return isinstance(why, str) and why.startswith("passed")
+
+
+@rule("mask_hides_words", "warning", "trace")
+@needs_text
+def mask_hides_words(trace: Trace) -> Iterator[Found]:
+    """Positions that a given mask hides although different words stand there, and no padding."""
+    for call in generations(trace):
+        if not call.mask_origin.startswith("given") or call.pad_id is None:
+            continue
+        hidden = call.prompt[call.prompt["attended"].eq(False).fillna(False)]
+        words = hidden[hidden["token_id"] != call.pad_id]
+        # One id alone may be what another tokenizer pads with.
+        kinds = words.groupby("row")["token_id"].transform("nunique")
+        words = words[kinds > 1]
+        if len(words):
+            yield Found(
+                {"count": len(words), "rows": words["row"].unique().tolist()},
+                rows_of("tokens", words, *_SHOWN, "text") + call.call_row("mask_origin"),
+            )
+
+
 @rule("pad_unset", "fatal", "trace")
 def pad_unset(trace: Trace) -> Iterator[Found]:
     """A tokenizer was asked to pad, has no pad token, and refused."""

@@ -7,8 +7,8 @@ from typing import Any, Final
 
 from tracer.analysis.placement import placed_tensors
 from tracer.diagnosis.finding import Found, rows_of
+from tracer.diagnosis.placed import model_title, placed_by_model
 from tracer.diagnosis.rules import Answers, rule
-from tracer.diagnosis.weights import model_title, placed_by_model
 from tracer.trace import Trace
 
 _L14: Final = "huggingface/accelerate#3866, huggingface/accelerate#1613"

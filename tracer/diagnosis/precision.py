@@ -8,8 +8,8 @@ from typing import Final
 import pandas as pd
 
 from tracer.diagnosis.finding import Found, Severity, Untold, items, rows_of
+from tracer.diagnosis.placed import model_title, placed_by_model
 from tracer.diagnosis.rules import Answers, rule
-from tracer.diagnosis.weights import model_title, placed_by_model
 from tracer.trace import Trace
 
 _BITS: Final = {"float64": 64, "float32": 32, "bfloat16": 16, "float16": 16}

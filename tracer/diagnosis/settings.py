@@ -29,6 +29,12 @@ _SAMPLING: Final[dict[str, tuple[Any, ...]]] = {
     "eta_cutoff": (0,),
 }
 """Settings that act on sampling alone, with values that ask for nothing without it."""
+_DEFAULTS: Final[dict[str, Any]] = {
+    "max_length": 20, "length_penalty": 1, "early_stopping": False, "num_beam_groups": 1,
+    "num_assistant_tokens": 20, "num_assistant_tokens_schedule": "constant",
+    "assistant_confidence_threshold": 0.4, "assistant_lookbehind": 10, "target_lookbehind": 10,
+}  # fmt: skip
+"""What an object that a class fills up with the library's defaults holds; nobody asked for it."""
 PENALTIES: Final[dict[str, str]] = {
     "RepetitionPenaltyLogitsProcessor": "repetition_penalty",
     "EncoderRepetitionPenaltyLogitsProcessor": "encoder_repetition_penalty",
@@ -40,9 +46,14 @@ PENALTIES: Final[dict[str, str]] = {
     "MinNewTokensLengthLogitsProcessor": "min_new_tokens",
     "ExponentialDecayLengthPenalty": "exponential_decay_length_penalty",
     "HammingDiversityLogitsProcessor": "diversity_penalty",
+    "SuppressTokensLogitsProcessor": "suppress_tokens",
+    "SuppressTokensAtBeginLogitsProcessor": "begin_suppress_tokens",
 }
-"""Processors that change which token is best, and the setting that each comes from. What a speech
-model suppresses or forces is left out: it could not work without."""
+"""Processors that change which token is best, and the setting that each comes from. What a model
+forces as first or last token is left out: it was trained so."""
+_OF_SPEECH: Final = frozenset({"suppress_tokens", "begin_suppress_tokens"})
+"""What a model of speech could not work without."""
+_SOUNDS: Final = frozenset({"input_features", "input_values"})
 
 _MAKE_WEIGHTS: Final = frozenset({"eager", "eager_paged", "paged|eager", "flex_attention"})
 
@@ -67,9 +78,15 @@ def setting_ignored(trace: Trace) -> Iterator[Found]:
 
 def _is_ignored(name: str, row: dict[str, Any]) -> bool:
     given = row["asked"]
-    if given is None or row["used"] or row["why"] == _NO_EFFECT:
+    if given is None or row["used"] or row["why"] == _NO_EFFECT or _is_filled_up(name, row):
         return False
     return given is not False and given not in _SAMPLING.get(name, ())
+
+
+def _is_filled_up(name: str, row: dict[str, Any]) -> bool:
+    """Whether a value is the library's own, in an object that holds one for every setting."""
+    is_object = row.get("scope") == "generate" and name in _DEFAULTS
+    return is_object and row.get("origin") != "call" and row.get("asked") == _DEFAULTS[name]
 
 
 @rule("argument_dropped", "warning", "trace")
@@ -80,12 +97,13 @@ def argument_dropped(trace: Trace) -> Iterator[Found]:
     # A release that drops it makes fast tokenizers alone; a pipeline asks for one by itself.
     unused = unused[~(unused["setting"].eq("use_fast") & unused["asked"].eq("true"))]
     is_dropped = unused["why"].fillna("").str.startswith(_DROPPED)
+    encodings = set(trace["calls"].query("kind == 'encode'")["seq"])
     for (event, scope), rows in unused[is_dropped].groupby(["event", "scope"]):
         yield Found(
             {"arguments": rows["setting"].tolist(), "scope": scope, "call": _name(trace, event)},
             rows_of("settings", rows, *_SHOWN),
-            # A load or a tokenizer that drops one works as it does without.
-            "note" if scope in ("load", "tokenizer") else None,
+            # A load that drops one works as it does without; an encoding gives other ids.
+            "note" if scope in ("load", "tokenizer") and event not in encodings else None,
         )
 
 
@@ -110,7 +128,8 @@ def clean_up_refused(trace: Trace) -> Iterator[Found]:
 def two_limits(trace: Trace) -> Iterator[Found]:
     """Both limits given: the number of new tokens decides, the length is ignored."""
     for call in generations(trace):
-        asked = call.settings.get("max_length", {}).get("asked")
+        row = call.settings.get("max_length", {})
+        asked = None if _is_filled_up("max_length", row) else row.get("asked")
         new = call.effective("max_new_tokens")
         if asked is not None and new is not None and call.effective("max_length") != asked:
             yield Found(
@@ -193,7 +212,14 @@ def choice_overruled(trace: Trace) -> Iterator[Found]:
 def _is_unasked(call: Generating, class_name: str) -> bool:
     name = PENALTIES.get(class_name)
     row = call.settings.get(name or "", {})
-    return row.get("origin") in {*OWN_FILES, "pipeline"}
+    is_by_design = name in _OF_SPEECH and _hears(call)
+    return row.get("origin") in {*OWN_FILES, "pipeline"} and not is_by_design
+
+
+def _hears(call: Generating) -> bool:
+    """Whether sound went into the call."""
+    inputs = call.trace["inputs"]
+    return bool(inputs.loc[inputs["call"] == call.seq, "tensor"].isin(_SOUNDS).any())
 
 
 def _moved_by(trace: Trace, call: Generating, unasked: Any, moved: Any) -> bool:

@@ -8,7 +8,7 @@ from typing import Any, Final
 
 import pandas as pd
 
-from tracer.diagnosis.finding import Found, rows_of
+from tracer.diagnosis.finding import Found, items, rows_of
 from tracer.diagnosis.generating import Generating, generations, needs_text, summary
 from tracer.diagnosis.rules import rule
 from tracer.trace import Trace
@@ -19,6 +19,8 @@ _WRITTEN_BY_HAND: Final = re.compile(
     r"\[/?INST\]|#{2,}|<\|?/?[a-z_]+\|?>|\b(user|human|assistant|system|q|question|bot)\s*:", re.I
 )
 """Signs that somebody has written a template's words into the prompt himself."""
+_EMBEDDINGS: Final = ("embed_tokens.weight", "wte.weight", "word_embeddings.weight",
+                      "embed_in.weight", "shared.weight")  # fmt: skip
 _TAIL: Final = 24  # characters that tell one rendered prompt from another
 
 
@@ -146,6 +148,43 @@ def _template_of(trace: Trace, call: Generating, templates: pd.DataFrame) -> pd.
         if any(one.endswith(text[-_TAIL:]) for text in texts for one in seen if text and one):
             return template
     return None
+
+
+@rule("ids_without_row", "fatal", "trace")
+@needs_text
+def ids_without_row(trace: Trace) -> Iterator[Found]:
+    """A prompt with ids that the model's word embedding has no row for: another tokenizer's."""
+    for call in generations(trace):
+        rows = _embedding_rows(trace, call.call["model"])
+        failed = _failed_embedding(trace, call)
+        ids = call.prompt["token_id"].dropna()
+        if ids.empty or (rows is None and failed.empty):
+            continue
+        beyond = call.prompt[call.prompt["token_id"] >= (ids.max() if rows is None else rows)]
+        if len(beyond) and call.call["status"] == "error":
+            yield Found(
+                {"highest_id": int(ids.max()), "rows": rows, "count": len(beyond)},
+                rows_of("tokens", beyond, *_SHOWN, "token_id")
+                + rows_of("modules", failed, "path", "class_name", "status")
+                + call.call_row("status"),
+            )
+
+
+def _embedding_rows(trace: Trace, model: object) -> int | None:
+    """Rows of a model's word embedding, where its load was recorded."""
+    placed = trace["placements"]
+    own = placed[(placed["model"] == model) & placed["param"].str.endswith(_EMBEDDINGS)]
+    shapes = [items(shape) for shape in own["shape"].dropna()]
+    return min((shape[0] for shape in shapes if len(shape) == 2), default=None)
+
+
+def _failed_embedding(trace: Trace, call: Generating) -> pd.DataFrame:
+    """The module row of a word embedding that broke off."""
+    if call.call["status"] != "error":
+        return pd.DataFrame()
+    columns = ["seq", "call", "path", "class_name", "status"]
+    failed = trace.read("modules", columns, [("call", "==", call.seq), ("status", "==", "error")])
+    return failed[(failed["path"] + ".weight").str.endswith(_EMBEDDINGS)]
 
 
 @rule("special_typed", "warning", "trace")

@@ -6,12 +6,14 @@ Templates are searched for names of tokens, never rendered.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, Final
 
+from tracer.diagnosis.families import hears, may_chat, reads_words
 from tracer.diagnosis.finding import Found, Row, cells
 from tracer.diagnosis.folders import problem_rows
 from tracer.diagnosis.rules import Answers, rule
+from tracer.diagnosis.template_files import template_texts
 from tracer.inspecting.tokenizer import TokenizerFacts
 
 if TYPE_CHECKING:
@@ -23,6 +25,7 @@ _TOKENIZER: Final = "tokenizer_config.json"
 _WITHOUT_PAD: Final = {
     "LlamaTokenizer", "LlamaTokenizerFast", "GPT2Tokenizer", "GPT2TokenizerFast",
     "CodeLlamaTokenizer", "CodeLlamaTokenizerFast", "PreTrainedTokenizerFast", "TokenizersBackend",
+    "CodeGenTokenizer", "CodeGenTokenizerFast",
 }  # fmt: skip
 _ADDS_BEGIN: Final = {
     "LlamaTokenizer",
@@ -30,8 +33,17 @@ _ADDS_BEGIN: Final = {
     "GemmaTokenizer",
     "GemmaTokenizerFast",
 }
-_WRITES_BEGIN: Final = re.compile(r"\{\{-?\s*bos_token\b")
-_ENDS_A_TURN: Final = re.compile(r"^(?!<\|vision)(?:<\|?/?)\S*(?:end|eot|eom|eos|/s)\S*>$", re.I)
+_WRITES_BEGIN: Final = re.compile(
+    r"(?:\{\{|\{%-?\s*set\b)(?:(?!\}\}|%\}|[\w.]\().)*\bbos_token\b", re.S
+)
+_WRITES_END: Final = re.compile(r"\beos_token\b")
+_ENDS_A_TURN: Final = re.compile(r"^(?:<\|?/?)\S*(?:end|eot|eom|eos|/s>)\S*$", re.I)
+_ENDS_ELSE: Final = re.compile(
+    r"vision|image|img|video|audio|speech|header|role|think|tool|function|call|name|document|"
+    r"context|code|system|file|box|quad|ref",
+    re.I,
+)
+"""What a mark may end that is no turn."""
 _SAMPLING: Final[Mapping[str, Any]] = {
     "temperature": 1.0, "top_p": 1.0, "top_k": 50, "min_p": None, "typical_p": 1.0,
     "epsilon_cutoff": 0.0, "eta_cutoff": 0.0,
@@ -44,21 +56,23 @@ _ALWAYS: Final[Mapping[str, Any]] = {
     "forced_bos_token_id": None, "forced_eos_token_id": None, "sequence_bias": None,
 }  # fmt: skip
 """Settings that act in greedy search too, each with the value that does nothing."""
+_OF_SPEECH: Final = ("suppress_tokens", "begin_suppress_tokens", "max_length")
+"""What a model of speech could not work without."""
 
 
 @rule("folder_without_tokenizer", "note", "folder")
 def folder_without_tokenizer(inspection: Inspection) -> Answers:
-    """No file of a tokenizer at all."""
+    """No file of a tokenizer at all, for a model that reads token ids."""
     found = [one for one in inspection.problems if one.kind == "no_tokenizer"]
-    if found:
+    if found and reads_words(inspection):
         yield Found({}, problem_rows(found))
 
 
 @rule("folder_without_template", "note", "folder")
 def folder_without_template(inspection: Inspection) -> Answers:
-    """A tokenizer, and no chat template in any file."""
+    """A tokenizer, and no chat template in any file, for a model that may chat."""
     found = [one for one in inspection.problems if one.kind == "no_template"]
-    if found:
+    if found and may_chat(inspection):
         yield Found({}, problem_rows(found))
 
 
@@ -75,6 +89,19 @@ def ids_beyond_embedding(inspection: Inspection) -> Answers:
         {"highest_id": facts.highest_id, "rows": rows, "count": len(above) or None},
         tuple(cells("facts", source, token=text, id=number) for text, number in above.items())
         or (cells("facts", source, highest_id=facts.highest_id),),
+        "warning" if _is_spare(inspection, above) else None,
+    )
+
+
+def _is_spare(inspection: Inspection, tokens: Mapping[str, int]) -> bool:
+    """Whether these are marks that a prompt holds only where somebody types them."""
+    added = inspection.survey.settings.get("tokenizer.json", {}).get("added_tokens")
+    held = [one for one in added if isinstance(one, dict)] if isinstance(added, list) else []
+    marks = {one.get("content") for one in held if one.get("special") is True}
+    roles = {text for text, _ in inspection.tokenizer.special.values()}
+    template = "".join(template_texts(inspection).values())
+    return bool(tokens) and all(
+        text in marks and text not in roles and text not in template for text in tokens
     )
 
 
@@ -122,26 +149,20 @@ def _stop_ids(facts: TokenizerFacts) -> tuple[str | None, set[int]]:
 
 def _turn_ends(inspection: Inspection) -> dict[str, int]:
     """Tokens that a chat template writes and whose names say that something ends."""
-    template = "".join(_templates(inspection))
+    template = "".join(template_texts(inspection).values())
     known = inspection.tokenizer.vocabulary
-    return {
+    ends = {
         text: number
         for text, number in known.items()
-        if len(text) > 3 and text in template and _ENDS_A_TURN.match(text)
+        if len(text) > 3
+        and text in template
+        and _ENDS_A_TURN.match(text)
+        and not _ENDS_ELSE.search(text)
     }
-
-
-def _templates(inspection: Inspection) -> Iterator[str]:
-    settings = inspection.survey.settings
-    for file in (_TOKENIZER, "chat_template.json", "processor_config.json"):
-        held = settings.get(file, {}).get("chat_template")
-        if isinstance(held, list):
-            yield from (str(one.get("template")) for one in held if isinstance(one, dict))
-        elif isinstance(held, str):
-            yield held
-    path = inspection.folder / "chat_template.jinja"
-    if "chat_template.jinja" in inspection.tokenizer.templates:
-        yield path.read_text("utf-8", "replace")
+    text, number = inspection.tokenizer.special.get("eos", ("", None))
+    if number is not None and _WRITES_END.search(template):
+        ends[text] = number
+    return ends
 
 
 @rule("begin_written_twice", "note", "folder")
@@ -150,7 +171,7 @@ def begin_written_twice(inspection: Inspection) -> Answers:
     begin, number = inspection.tokenizer.special.get("bos", (None, None))
     if begin is None:
         return
-    template = "".join(_templates(inspection))
+    template = "".join(template_texts(inspection).values())
     writes = _WRITES_BEGIN.search(template) or template.lstrip().startswith(begin)
     source = _begin_adder(inspection, begin)
     if writes and source:
@@ -191,10 +212,8 @@ def _begins(processor: Any) -> set[str]:
 def folder_pad_unset(inspection: Inspection) -> Answers:
     """No pad token in any file, for a class that gives none of its own."""
     facts = inspection.tokenizer
-    settings = inspection.survey.settings
-    if facts.class_name not in _WITHOUT_PAD or _TOKENIZER not in settings or "pad" in facts.special:
-        return
-    if not any("pad" in ids for ids in facts.config_ids.values()):
+    is_known = facts.class_name in _WITHOUT_PAD and _TOKENIZER in inspection.survey.settings
+    if is_known and "pad" not in facts.special:
         key = {"source": _TOKENIZER, "fact": "pad token"}
         yield Found({"name": facts.class_name}, (cells("facts", key, value=None),))
 
@@ -202,6 +221,8 @@ def folder_pad_unset(inspection: Inspection) -> Answers:
 @rule("folder_pad_is_end", "note", "folder", "huggingface/transformers#25790")
 def folder_pad_is_end(inspection: Inspection) -> Answers:
     """A pad id that also ends a row: without a mask the library can't tell padding from an end."""
+    if hears(inspection):
+        return  # what is padded there is sound
     facts = inspection.tokenizer
     file, stops = _stop_ids(facts)
     for source in (_GENERATION, "config.json"):
@@ -221,8 +242,11 @@ def folder_pad_is_end(inspection: Inspection) -> Answers:
 def settings_shipped(inspection: Inspection) -> Answers:
     """Generation settings in the folder that change the answer of a call which names none."""
     own = inspection.survey.settings.get(_GENERATION, {})
+    by_design = _OF_SPEECH if hears(inspection) else ()
     acting = {
-        name: own[name] for name, idle in _ALWAYS.items() if own.get(name) not in (None, idle)
+        name: own[name]
+        for name, idle in _ALWAYS.items()
+        if own.get(name) not in (None, idle, []) and name not in by_design
     }
     if own.get("do_sample") is True:
         acting |= _not_idle(own)

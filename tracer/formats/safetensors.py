@@ -15,6 +15,7 @@ from tracer.formats.signature import LENGTH_BYTES
 
 # The format's own limit: safetensors refuses headers above 100 MB.
 _LARGEST_HEADER: Final = 100_000_000
+_OTHERS: Final = ("gguf", "zip", "hdf5", "pdf", "html", "json")
 
 
 def read_header(path: str | os.PathLike[str]) -> Header:
@@ -46,7 +47,9 @@ def _check_length(path: Path, start: bytes, length: int, file_bytes: int) -> Non
             found=file_bytes,
         )
     looks_like = signature.format_of(start)
-    if length > _LARGEST_HEADER:
+    # The first bytes of another format may well be a possible length.
+    is_other = looks_like in _OTHERS and start[LENGTH_BYTES : LENGTH_BYTES + 1] != b"{"
+    if length > _LARGEST_HEADER or is_other:
         raise CheckpointError(
             phrase(
                 "folders.no_safetensors",

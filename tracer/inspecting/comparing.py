@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 from tracer import problems
 from tracer.explain.sentences import phrase
 from tracer.formats.entries import TensorEntry, dtype_name
-from tracer.inspecting.prefixes import PrefixRule, prefix_rules
+from tracer.inspecting.othernames import NameRule, name_rules
 from tracer.problems import Problem, named
 from tracer.views.labels import share_label
 
@@ -65,7 +65,7 @@ class Key:
 
 def compared(
     model: Any, entries: Mapping[str, TensorEntry], files: Mapping[str, str]
-) -> tuple[list[Param], list[Key], list[PrefixRule], list[Problem]]:
+) -> tuple[list[Param], list[Key], list[NameRule], list[Problem]]:
     """Parameters, tensors of the files, prefix rules between them, and what does not fit.
 
     Args:
@@ -73,9 +73,10 @@ def compared(
         entries: What headers say, by tensor name.
         files: File of every name that a load would find.
     """
-    from tracer.instrument.loads import placements, renames
+    from tracer.instrument.loads import renames
+    from tracer.instrument.loads.named_tensors import named_tensors
 
-    tensors = placements.named_tensors(model)
+    tensors = named_tensors(model)
     shapes = {one.name: tuple(one.tensor.shape) for one in tensors}
     goals = renames.renamed(model, files) if files else {}
     sources: dict[str, list[str]] = {}
@@ -110,7 +111,7 @@ def compared(
     missing = [one.param for one in params if one.status == "missing"]
     unexpected = [one.key for one in keys if one.status == "unexpected"]
     stored = {key: one.shape for key, one in entries.items()}
-    rules = prefix_rules(missing, unexpected, (shapes, stored))
+    rules = name_rules(missing, unexpected, (shapes, stored))
     return params, keys, rules, list(_differences(params, keys, rules))
 
 
@@ -121,11 +122,10 @@ def dtype_of(tensor: Any) -> str:
 
 def _tied(tensors: list[Any], sources: Mapping[str, Any]) -> dict[str, str]:
     """Each name that stands for another's tensor, to the name that the files hold, or the first."""
-    groups: dict[int, list[str]] = {}
-    for one in tensors:
-        groups.setdefault(id(one.tensor), []).append(one.name)
+    from tracer.instrument.loads.named_tensors import shared_names
+
     found: dict[str, str] = {}
-    for names in groups.values():
+    for names in shared_names(tensors):
         source = next((name for name in names if name in sources), names[0])
         found |= {name: source for name in names if name != source}
     return found
@@ -211,9 +211,7 @@ def _key(
     )
 
 
-def _differences(
-    params: list[Param], keys: list[Key], rules: list[PrefixRule]
-) -> Iterator[Problem]:
+def _differences(params: list[Param], keys: list[Key], rules: list[NameRule]) -> Iterator[Problem]:
     whole = sum(math.prod(one.shape) for one in params if one.kind == "parameter") or 1
     sizes = {one.param: math.prod(one.shape) for one in params}
     explained: set[str] = set()

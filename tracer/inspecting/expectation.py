@@ -21,8 +21,8 @@ from tracer.formats.entries import TensorEntry
 from tracer.inspecting import expectation_words, words
 from tracer.inspecting.comparing import Key, Param, compared
 from tracer.inspecting.fit import chosen_entries, stored_dtype
+from tracer.inspecting.othernames import NameRule
 from tracer.inspecting.placing import Placed, placed_on, room_problems
-from tracer.inspecting.prefixes import PrefixRule
 from tracer.problems import Problem
 
 if TYPE_CHECKING:
@@ -52,7 +52,7 @@ class Expectation:
         dtype: str | None,
         params: list[Param],
         keys: list[Key],
-        rules: list[PrefixRule],
+        rules: list[NameRule],
         placement: list[Placed],
         found: list[Problem],
     ) -> None:

@@ -111,10 +111,10 @@ def _inferred(model: Any, kind: str, rooms: Mapping[Any, tuple[int, str]]) -> di
 def _sizes(model: Any) -> Iterator[tuple[str, int]]:
     """Every parameter and buffer once."""
     from tracer.instrument import measure
-    from tracer.instrument.loads import placements
+    from tracer.instrument.loads.named_tensors import named_tensors
 
     seen = set()
-    for one in placements.named_tensors(model):
+    for one in named_tensors(model):
         if id(one.tensor) not in seen:
             seen.add(id(one.tensor))
             yield one.name, measure.size_of(one.tensor)

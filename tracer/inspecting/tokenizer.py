@@ -25,6 +25,7 @@ _EMBEDDINGS: Final = (
     "wte.weight",
     "tok_embeddings.weight",
     "shared.weight",
+    "embed_in.weight",
     "embeddings.weight",
 )
 """Ends of names, whole parts, the surest first: position embeddings are no `embeddings`."""
@@ -75,14 +76,15 @@ def read_tokenizer(survey: Survey) -> TokenizerFacts:
     config_ids = {
         name: dict(_config_ids(survey.settings[name])) for name in files if name in survey.settings
     }
+    config_rows = _config_rows(survey.settings.get("config.json", {}))
     return TokenizerFacts(
         class_name=_text(own.get("tokenizer_class")),
         vocabulary=vocabulary,
         vocabulary_file=file,
         size=size,
         highest_id=highest,
-        embedding_rows=_embedding_rows(survey),
-        config_rows=_config_rows(survey.settings.get("config.json", {})),
+        embedding_rows=_embedding_rows(survey, config_rows),
+        config_rows=config_rows,
         special=special,
         config_ids=config_ids,
         templates=dict(_templates(survey, own)),
@@ -205,14 +207,20 @@ def _config_rows(config: Mapping[str, Any]) -> int | None:
     return None
 
 
-def _embedding_rows(survey: Survey) -> int | None:
+def _embedding_rows(survey: Survey, config_rows: int | None) -> int | None:
+    """Rows of the input embedding; of several, those that the configuration speaks of."""
     headers = [survey.headers[path] for path in survey.chosen if path in survey.headers]
     shapes = {key: one.shape for header in headers for key, one in header.tensors.items()}
-    for ending in _EMBEDDINGS:
-        for key, shape in shapes.items():
-            if f".{key}".endswith(f".{ending}") and "visual" not in key and len(shape) == 2:
-                return shape[0]
-    return None
+    found = [
+        shape[0]
+        for ending in _EMBEDDINGS
+        for key, shape in shapes.items()
+        if f".{key}".endswith(f".{ending}") and "visual" not in key and len(shape) == 2
+    ]
+    # A model that also speaks or draws has a vocabulary for each, and text is the largest.
+    if config_rows in found or not found:
+        return config_rows if found else None
+    return found[0] if len(set(found)) == 1 else max(found)
 
 
 def _templates(survey: Survey, own: Mapping[str, Any]) -> Iterator[tuple[str, int]]:

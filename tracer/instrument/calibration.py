@@ -2,7 +2,8 @@
 
 Hooks and stand-ins can't time all of themselves without doubling their cost. Each kind is run here
 a few times in the company that it has in a model, and the difference to the bare one is multiplied
-by how often it ran in the recording.
+by how often it ran in the recording. That is done once in a process: before its first recording,
+or at that recording's end where torch came later.
 """
 
 from __future__ import annotations
@@ -21,6 +22,12 @@ _ROUNDS: Final = 5
 _CALLS: Final = 24
 _WIDTH: Final = 64  # of the small tensors that keep the processor's caches as busy as a layer does
 _SPAN: Final = next(one for one in TARGETS if one.observe == "stages.span")
+
+
+def prepare() -> None:
+    """Find the prices now, while nothing is recorded, if torch is there to try them with."""
+    if "torch" in sys.modules:
+        _prices()
 
 
 def cost(recorder: Recorder, wall_ns: int) -> dict[str, Any]:

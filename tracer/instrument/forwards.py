@@ -7,7 +7,7 @@ import sys
 from typing import Any, Final
 
 from tracer.instrument import memory, model_state, modules
-from tracer.instrument.answering import loops
+from tracer.instrument.answering import generation, loops
 from tracer.instrument.asking import fed
 from tracer.instrument.installer import INSTALLER
 from tracer.instrument.stages import Call, Observer, open_call
@@ -23,23 +23,27 @@ def forward_call(state: ThreadState, call: Call) -> Observer:
     run = state.run
     if run is not None:
         memory.first_forward(state, run.name, ended=False)  # an encoder runs ahead of the rest
-    outer = state.place
-    if run is not None and run.awaits_forward(model):
+    outer = state.place, state.reached
+    is_step = run is not None and run.awaits_forward(model)
+    if run is not None and not is_step and run.is_between_forwards(model):
+        generation.begin_unprepared(state, run, loops.given_to(model, call))
+        is_step = True
+    if run is not None and is_step:
         stack = run.where_it_stands()
         if stack not in run.places:
             run.places[stack] = _place(state, stack, model)
-        state.place = run.places[stack]
+        state.place, state.reached = run.places[stack], run.reached
         run.forward_began(state.place[1])
         outcome = yield None
         run.forward_ended(outcome)
-        state.place = outer
+        state.place, state.reached = outer
         memory.first_forward(state, run.name, ended=True)
         return
     if state.spans or state.frames:
-        stack = state.recorder.places.stack(sys._getframe())
-        state.place = outer or _place(state, stack, model)
+        if state.place is None:
+            _stand(state, state.recorder.places.stack(sys._getframe()), model)
         yield None
-        state.place = outer
+        state.place, state.reached = outer
         return
     yield from _user_forward(state, call, model)
 
@@ -50,6 +54,12 @@ def _place(state: ThreadState, stack: str | None, model: Any) -> Place:
     first = next(model.parameters(), None)
     place = stack, None if first is None else first.device
     return known.setdefault(place, place)
+
+
+def _stand(state: ThreadState, stack: str | None, model: Any) -> None:
+    """From here on modules run that this model's call has reached."""
+    state.place = _place(state, stack, model)
+    state.reached = state.recorder.places.reach(sys._getframe(), stack)
 
 
 def _user_forward(
@@ -76,9 +86,10 @@ def _user_forward(
     with recorder.guard("steps"):
         step = loops.begin(state, call, model, span)
     prompt = fed.begin(state, span.seq, model, loops.given_to(model, call))
-    outer, state.place = state.place, _place(state, span.columns["stack"], model)
+    outer = state.place, state.reached
+    _stand(state, span.columns["stack"], model)
     outcome = yield None
-    state.place = outer
+    state.place, state.reached = outer
     if step is not None:
         loops.end(state, step, outcome)
     if prompt is not None:

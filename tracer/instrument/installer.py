@@ -102,6 +102,7 @@ class Installer:
         self.inside: set[tuple[str, int, int]] = set()
         self._lock = threading.RLock()
         self._undo = ExitStack()
+        self._attached: list[Installer] = []  # of this attachment: emptied when it ends
         self._placed: dict[tuple[int, str], patching.Placed] = {}
 
     def subscribe(self, recorder: Recorder) -> None:
@@ -142,13 +143,16 @@ class Installer:
         self.inside.clear()
         ACTIVE.clear()
         load_notes.JOBS.clear()
-        placed, self._undo = self._undo, ExitStack()  # a wrapper that runs now is inert
+        self._attached.clear()  # a wrapper that runs now is inert
+        placed, self._undo = self._undo, ExitStack()
         placed.close()
 
     def _attach(self) -> None:
         for target in TARGETS:
             _named(target.observe)  # now: later it would be an import inside an import
         self._undo = ExitStack()
+        self._attached = [self]
+        self._undo.callback(self._attached.clear)
         self._undo.callback(self._placed.clear)
         self._undo.enter_context(messages.listening(self))
         self._undo.enter_context(imports.watched(self))
@@ -214,13 +218,11 @@ class Installer:
         self._undo.callback(self._take_away, placed)
 
     def _while_attached(self) -> patching.IsOn:
-        """A wrapper that a stranger kept must not wake up when a later recording attaches."""
-        attached = self._undo
+        """A wrapper that a stranger kept must not wake up when a later recording attaches.
 
-        def is_on() -> bool:
-            return self._undo is attached
-
-        return is_on
+        Asked at every layer and tensor, so it is a list's own length, not a function of Python.
+        """
+        return self._attached.__len__
 
     def _take_away(self, placed: patching.Placed) -> None:
         name = f"{getattr(placed.owner, '__name__', placed.owner)}.{placed.attribute}"

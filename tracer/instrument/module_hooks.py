@@ -1,9 +1,9 @@
 """The two hooks of a module: the lab's hot path, run for every module of every forward.
 
 Between two modules the weights of one go through the processor's caches, so what a hook touches is
-cold each time: what counts is how many things it looks at. It takes two clock readings and two
-shapes; what these mean is worked out when rows are drained, and what many calls have in common
-(call path, dtype, device) is looked up once, when it changes.
+cold each time: what counts is how many things it looks at, and how much memory it takes anew. It
+takes two clock readings; what many calls have in common (call path, shapes, dtype, device) is kept
+once and compared, and looked up when it changes.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from typing import Any, Final
 
 import torch
 
-from tracer.instrument import measure
+from tracer.instrument import measure, module_arguments
 from tracer.instrument.hooks import InertInCopies
 from tracer.recorder import Recorder
 from tracer.rows import Circumstances, Frame, ModuleSlot
@@ -28,8 +28,11 @@ _Tensor: Final = torch.Tensor
 
 _NOTHING: Final = Circumstances()
 
-_Known = tuple[Any, int, Any, Circumstances]
-"""Place, slot of the module around, dtype of the output, and what calls like that share."""
+_Known = tuple[Any, int, Any, Any, Any, Circumstances]
+"""Place, slot of the module around, dtype of the output, shapes of input and output, and what calls
+like that share."""
+_Called = tuple[Any, tuple[Any, ...], dict[str, Any], Any]
+"""A module, what it was given by position and by keyword, and what it made."""
 
 
 def hook_module(recorder: Recorder, model: str, path: str, module: Any) -> Iterator[Any]:
@@ -37,10 +40,13 @@ def hook_module(recorder: Recorder, model: str, path: str, module: Any) -> Itera
     slot = ModuleSlot(model, path, type(module).__name__)
     slot.source = recorder.places.source(type(module).forward)
     hooks = ModuleHooks(recorder, recorder.add_slot(slot))
-    leave = InertInCopies(hooks.leave_with_values if recorder.options.values else hooks.leave)
-    yield module.register_forward_pre_hook(InertInCopies(hooks.enter))
+    with_values = recorder.options.values
+    leave = ModuleHooks.leave_with_values if with_values else ModuleHooks.leave
+    # The function and its object: to call a bound method would be one more step.
+    yield module.register_forward_pre_hook(InertInCopies(ModuleHooks.enter, hooks))
     # `always_call` and keywords cost nothing in torch; without the first an error would stay open.
-    yield module.register_forward_hook(leave, with_kwargs=True, always_call=True)
+    leaving = InertInCopies(leave, hooks)
+    yield module.register_forward_hook(leaving, with_kwargs=True, always_call=True)
 
 
 class ModuleHooks:
@@ -55,7 +61,8 @@ class ModuleHooks:
         self.clock = recorder.clock
         self.next_seq = recorder.next_seq
         self.known: dict[Any, Circumstances] = {}
-        self.last: _Known = (self, -1, None, _NOTHING)  # a place that no call was made from
+        # A place that no call was made from.
+        self.last: _Known = (self, -1, None, None, None, _NOTHING)
 
     def enter(self, module: Any, args: tuple[Any, ...]) -> None:
         """The module is called."""
@@ -84,22 +91,33 @@ class ModuleHooks:
             if ours is None:
                 return
             frame = ours
-        state.top = frame[1]
+        seq, parent, slot, start = frame
+        state.top = parent
         try:
             given = args[0] if args else None
             if given.__class__ is not _Tensor:
                 given = first_tensor(given if args else kwargs)
             made = output if output.__class__ is _Tensor else first_tensor(output)
             if given is None or made is None:
-                self._without_tensors(state, frame, end, given, made, output)
+                self._without_tensors(
+                    state, frame, end, given, made, (module, args, kwargs, output)
+                )
                 return
             above = frames[-1][2] if frames else -1
-            last, dtype = self.last, made.dtype
-            if last[0] is not state.place or last[1] != above or last[2] is not dtype:
-                found = self._circumstances(state, above, made)
+            took, gave, dtype, last = given.shape, made.shape, made.dtype, self.last
+            if (
+                last[0] is not state.place
+                or last[1] != above
+                or last[2] is not dtype
+                or last[3] != took
+                or last[4] != gave
+            ):
+                called = module, args, kwargs, output
+                alike = self._circumstances(state, above, made, seq, called)
+                shared = alike.with_shapes(took, gave)
                 # Where nobody says whence the model was called, each call is looked at.
-                last = self.last = (state.place or self, above, dtype, found)
-            state.rows.append((frame, state.context, end, given.shape, made.shape, last[3]))
+                last = self.last = (state.place or self, above, dtype, took, gave, shared)
+            state.rows.append((seq, parent, slot, start, state.context, end, last[5]))
         except Exception as error:  # a hook that raises would abort the user's forward
             self._failed(error)
 
@@ -117,7 +135,7 @@ class ModuleHooks:
         try:
             made = first_tensor(output)
             if len(state.rows) > before and made is not None and not made.is_meta:
-                state.values[state.rows[-1][0][0]] = _statistics(made)
+                state.values[state.rows[-1][0]] = _statistics(made)
         except Exception as error:
             self._failed(error)
 
@@ -127,15 +145,25 @@ class ModuleHooks:
             raise error
 
     def _circumstances(
-        self, state: ThreadState, above: int, made: Any, status: str = "ok"
+        self,
+        state: ThreadState,
+        above: int,
+        made: Any,
+        seq: int,
+        called: _Called,
+        status: str = "ok",
     ) -> Circumstances:
         """What a call shares with others from the same place; its path is walked for the first."""
         dtype = None if made is None else made.dtype
         key = (state.place, above, dtype, status)
+        if key not in self.known:
+            module, args, kwargs, output = called
+            arguments = module_arguments.describe(module, args, kwargs)
+            state.arguments[seq] = arguments, module_arguments.of(output)
         found = None if state.place is None else self.known.get(key)
         if found is None:
             found = self.known[key] = Circumstances(
-                self.recorder.places.stack(sys._getframe(2)),
+                self.recorder.places.stack(sys._getframe(2), state.reached),
                 measure.dtype_name(dtype),
                 None if made is None else measure.device_name(made.device),
                 status,
@@ -143,15 +171,16 @@ class ModuleHooks:
         return found
 
     def _without_tensors(
-        self, state: ThreadState, frame: Frame, end: int, given: Any, made: Any, output: Any
+        self, state: ThreadState, frame: Frame, end: int, given: Any, made: Any, called: _Called
     ) -> None:
         """The row of a call that was given no tensor or made none, perhaps because it failed."""
         # On an exception torch calls the hook while the exception is being handled.
-        failed = output is None and sys.exc_info()[0] is not None
+        failed = called[3] is None and sys.exc_info()[0] is not None
         above = state.frames[-1][2] if state.frames else -1
-        found = self._circumstances(state, above, made, "error" if failed else "ok")
+        status = "error" if failed else "ok"
+        found = self._circumstances(state, above, made, frame[0], called, status)
         took, gave = (None if one is None else one.shape for one in (given, made))
-        state.rows.append((frame, state.context, end, took, gave, found))
+        state.rows.append((*frame, state.context, end, found.with_shapes(took, gave)))
 
 
 def _unwind(state: ThreadState, frame: Frame, slot: int) -> Frame | None:

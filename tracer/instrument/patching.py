@@ -40,8 +40,9 @@ class Placed:
     ours: Any
 
 
-IsOn = Callable[[], bool]
-"""Whether the recording session that placed a wrapper lasts; a stranger may keep it for longer."""
+IsOn = Callable[[], int]
+"""Whether the recording session that placed a wrapper lasts (1) or not (0); a stranger may keep
+the wrapper for longer."""
 
 Wrap = Callable[[Callable[..., Any], IsOn], Callable[..., Any]]
 """Makes the function that stands in for the original one."""

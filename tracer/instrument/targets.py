@@ -28,7 +28,8 @@ class Target:
         stage: stage of the span that it makes, where it makes one.
         route: `root` may open a trace of its own, `inner` counts only inside one, `job` also in a
             worker thread of a load, which the load has announced.
-        follows: name of the target that never runs without this one; None when conditional.
+        follows: name of the target that never runs without this one (or of what an observer found
+            a call to have done); None when conditional.
         every_subclass: also patch each imported subclass that overrides the attribute.
         is_copy: the owner takes the name over from another module once it is asked for it; patched
             only where that has happened.
@@ -72,6 +73,7 @@ _AUTO = "transformers.models.auto"
 _MODELING = "transformers.modeling_utils"
 _PRETRAINED = f"{_MODELING}:PreTrainedModel"
 _CONVERT = "transformers.core_model_loading"
+_DISTRIBUTED = "transformers.distributed.mixin"
 _OLD_CONFIG = "transformers.configuration_utils:PretrainedConfig"
 _PROCESSOR = "transformers.processing_utils:ProcessorMixin"
 _TOKENIZER = "transformers.tokenization_utils_base:PreTrainedTokenizerBase"
@@ -84,7 +86,8 @@ _SAMPLE = "generation.utils.GenerationMixin._sample"
 _BEAM_SEARCH = "generation.utils.GenerationMixin._beam_search"
 _ASSISTED = "generation.utils.GenerationMixin._assisted_decoding"
 _WEIGHTS = "modeling_utils.convert_and_load_state_dict_in_model"
-_SHARD = "modeling_utils._load_state_dict_into_meta_model"
+HAD_A_PLACE: Final = f"{_WEIGHTS}: a tensor had a place in the model"
+WAS_SET: Final = f"{_WEIGHTS}: a parameter got values that are not offloaded to the disk"
 
 
 def _load_stage(
@@ -143,7 +146,7 @@ def _part(
 
 
 def _once_a_tensor(
-    owner: str, attribute: str, observe: str, follows: str | None = _WEIGHTS
+    owner: str, attribute: str, observe: str, follows: str | None = HAD_A_PLACE
 ) -> Target:
     return Target(owner, attribute, observe, follows=follows, is_lean=True, since=FIVE)
 
@@ -309,7 +312,14 @@ TARGETS: Final[tuple[Target, ...]] = (
         every_subclass=True,
         before=FIVE,
     ),
-    _load_stage("get_model_conversion_mapping", "convert", since=FIVE),
+    Target(
+        _MODELING,
+        "get_model_conversion_mapping",
+        "loads.quantisers.conversions",
+        "convert",
+        follows=_LOAD,
+        since=FIVE,
+    ),
     Target(_MODELING, "_get_device_map", "loads.devices.device_map", "dispatch"),
     Target(
         "transformers.integrations.accelerate",
@@ -319,6 +329,10 @@ TARGETS: Final[tuple[Target, ...]] = (
         since=FIVE,
     ),
     Target(_MODELING, "infer_auto_device_map", "loads.devices.budget", "dispatch", before=FIVE),
+    # The first load with a tensor-parallel plan makes the group of processes: for seconds.
+    _part(f"{_DISTRIBUTED}:DistributedMixin", "prepare_distribute_model", "dispatch"),
+    _part(f"{_DISTRIBUTED}:DistributedMixin", "maybe_distribute_model", "dispatch"),
+    _load_stage("initialize_tensor_parallelism", "dispatch", None, LATE_FOUR, FIVE),
     _load_stage("caching_allocator_warmup", "place", None),
     _method("_load_pretrained_model", "tensor_load", since=FIVE),
     # Weights: headers first, then lazy reads in worker threads, converted and set by this thread.
@@ -339,7 +353,7 @@ TARGETS: Final[tuple[Target, ...]] = (
     _once_a_tensor(f"{_CONVERT}:WeightTransform", "materialize_tensors", "loads.reads.awaited"),
     _once_a_tensor(f"{_CONVERT}:WeightRenaming", "convert", "loads.reads.converted", None),
     _once_a_tensor(f"{_CONVERT}:WeightConverter", "convert", "loads.reads.converted", None),
-    _once_a_tensor(_CONVERT, "set_param_for_module", "loads.reads.placed"),
+    _once_a_tensor(_CONVERT, "set_param_for_module", "loads.reads.placed", WAS_SET),
     _once_a_tensor(_CONVERT, "offload_and_maybe_resave_param", "loads.reads.offloaded", None),
     # Weights in generation 4: names are matched and what no file holds gets its values first; then
     # each shard is opened again, and every tensor read, cast and set by the same thread.
@@ -371,9 +385,13 @@ TARGETS: Final[tuple[Target, ...]] = (
     ),
     _four(_MODELING, "safe_open", "loads.shards.opened_file", "metadata", None),
     _four(
-        _MODELING, "_load_state_dict_into_meta_model", "loads.shards.shard_weights", "tensor_load"
+        _MODELING,
+        "_load_state_dict_into_meta_model",
+        "loads.shards.shard_weights",
+        "tensor_load",
+        WAS_SET,
     ),
-    _once_a_tensor_in_four("_infer_parameter_dtype", "loads.shard_reads.begun", _SHARD),
+    _once_a_tensor_in_four("_infer_parameter_dtype", "loads.shard_reads.begun", WAS_SET),
     _once_a_tensor_in_four("_load_parameter_into_model", "loads.shard_reads.placed"),
     _once_a_tensor_in_four("offload_weight", "loads.shard_reads.offloaded"),
     _once_a_tensor_in_four("shard_and_distribute_module", "loads.shard_reads.distributed"),
@@ -421,7 +439,15 @@ TARGETS: Final[tuple[Target, ...]] = (
         since=FIVE,
     ),
     _method("_initialize_missing_keys", "initialise", FIVE),
-    _method("tie_weights", "tie", FIVE),
+    Target(
+        _PRETRAINED,
+        "tie_weights",
+        "stages.span",
+        "tie",
+        follows=_LOAD,
+        every_subclass=True,
+        since=FIVE,
+    ),
     _method("_adjust_missing_and_unexpected_keys", "initialise", LATE_FOUR),
     _load_stage("log_state_dict_report", "initialise", since=FIVE),
     _load_stage("accelerate_dispatch", "dispatch", None, FIVE),
@@ -589,6 +615,15 @@ TARGETS: Final[tuple[Target, ...]] = (
     Target(_PIPELINE, "postprocess", "stages.span", "output", every_subclass=True),
     # generate(): the set-up, then the decoding method, whose steps are seen by their parts.
     Target(_GENERATION, "generate", "answering.generation.generate", "setup", route="root"),
+    # What a class has of that name goes round the library's own; that one is met by the row above.
+    Target(
+        _GENERATION,
+        "generate",
+        "answering.generation.around",
+        "setup",
+        route="root",
+        every_subclass=True,
+    ),
     Target(
         _BATCHING, "generate_batch", "answering.batching.batch", "setup", "root", since=LATE_FOUR
     ),
@@ -701,6 +736,11 @@ ROTARY_FUNCTIONS: Final = {
 ROPE_INDEX_METHOD: Final = "get_rope_index"
 """Method that computes three-axis positions; found on the class that defines it."""
 
+FEATURE_METHODS: Final = {"get_image_features": "image", "get_video_features": "video"}
+"""Methods of a vision-language model that make the embeddings of its pictures, and of what kind;
+found on the classes that define them. 4.51.3 has none for Qwen: there the vision part itself makes
+them (checked on 5.24.0, 4.57.6 and 4.51.3)."""
+
 POSITION_MEMORY: Final = "rope_deltas"
 """Attribute in which vision models keep, from one forward to the next, how far the last prompt's
 positions lie behind its ids (checked on 5.24.0, 4.57.6 and 4.51.3)."""
@@ -716,6 +756,12 @@ drops just these; newest first."""
 
 USED_CONVERSIONS: Final = "_weight_conversions"
 """Attribute of a model of generation 5: the conversions that its load made use of."""
+
+QUANTISER: Final = "hf_quantizer"
+"""Attribute of a model that is kept quantised; one that was unpacked has none in generation 5."""
+
+QUANTISERS: Final = "transformers.quantizers.auto"
+"""Module that makes a quantiser of what a configuration says."""
 
 RENAMING_METHOD: Final = "_get_key_renaming_mapping"
 """Method of a model of generation 4 that gives each checkpoint name the model's name."""
@@ -736,6 +782,9 @@ PASSED_OVER: Final = ("_keys_to_ignore_on_load_missing", "_keys_to_ignore_on_loa
 
 UNDIVIDED: Final = "_no_split_modules"
 """Classes of modules that a device map keeps in one piece."""
+
+ENCODING: Final = "_encode_plus"
+"""What a tokenizer's `__call__` hands all its arguments to (tokenization_utils_base.py)."""
 
 IGNORED_TOKENIZER_ARGUMENTS: Final[tuple[tuple[Version, tuple[str, ...]], ...]] = (
     (FIVE, ("use_fast",)),

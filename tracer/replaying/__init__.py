@@ -51,11 +51,14 @@ has nothing for are absent.
 
     stop      its number
     title     its name in full
-    facts     [[key, text, provenance]]: the telling numbers with units; key is of words.facts
+    facts     [[key, text, provenance]]: the telling numbers with units; key is of words.facts. Here
+              and in the cells below a boolean stands for itself
     row       {table, cells: [[column, text]]}: every cell that is not missing
     source    {key, line, reached: [[line, stop]]}: the library function that ran, a key of the
               room `sources`; line is its own first line, reached are lines that led to stops inside
     stack     key of the room `stacks`; line numbers in it are where each frame stood
+    code_of   of a stop that no function of its own was seen for (a token, a message): the nearest
+              one around it, whose source and stack these are
     inputs, outputs   [[name, text]]: what went in and came out
     tensor    {file, offset, size, file_size, header (numbers in bytes), label: [..three texts..],
               dtype, shape, fate, because}
@@ -63,7 +66,9 @@ has nothing for are absent.
               probability], effects: [[class_name, removed, delta, before, after]], stops: [[text or
               id, rank, probability]]}; strip is a key of the room `strips`, upto the number of its
               chips that were there before this token came
-    strip     {strip, upto} for a stop that is no token but has a sequence: an encoding, a forward
+    strip     {strip, upto, row | sequence, others: [the same of further rows]} for a stop that is
+              no token but has sequences: an encoding, a call, a forward; sequence is the number of
+              one that was returned, where beams change their rows
     image     {chain: [[key, width, height]], grid: [t, h, w], merge, tokens: [expected, found,
               replaced], limits, first_position}; key is of words.facts
     cache     key of the room `caches`: the cache after the forward that the stop belongs to
@@ -76,18 +81,21 @@ Rooms of `shared(room, key)`:
     stacks    [{file, line, function, origin, source}] from the outermost in; origin is one of user,
               transformers, accelerate, torch, python, tracer, other; source a key of `sources` or
               null
-    strips    {chips: [[text, kind, origin, probability, many]], prompt: how many of them are the
-              prompt, redacted: whether texts are missing}; kind as in the table tokens, or
-              generated; many is how many placeholders or pads a chip stands for; text null: unknown
+    strips    {chips: [[text, kind, origin, probability, many, id]], prompt: how many of them are
+              the prompt, made: the row of `choices` of each other one (none where a call has none),
+              redacted: whether texts and ids were taken out, unnamed: whether no tokenizer told a
+              text}; kind as in the table tokens, or generated; many is how many placeholders or
+              pads a chip stands for; text or id null: unknown
     caches    {layers: [{layer, part, class_name, tokens, held, capacity, bytes, size}], total,
               tokens_before, tokens_after}; size and total are texts, capacity null where it grows
 
 The neighbours of a module (the same one in the other layers) need no detail: they lie inside the
 fold of the nearest fold above, at one depth, with names that are equal but for the number.
 
-In the widget `header` is a trait (JSON text), `columns` a trait (bytes). The script sends
+In the widget `header` is a trait (JSON text), `columns` a trait (bytes), `kept` one that the script
+writes (where the reader is, breakpoints, looks) and reads when it begins. The script sends
 {kind: "detail", stop}, {kind: "shared", room, key} and {kind: "marks"}, and gets {kind: "detail",
-stop, detail}, {kind: "shared", room, key, value} and {kind: "marks", marks} (all of them).
+stop, detail}, {kind: "shared", room, key, value} and {kind: "marks", marks, notes} (all of them).
 In the static page all of it lies in one element `<script type="application/json"
 id="tracer-replay">`:
 

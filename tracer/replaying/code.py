@@ -23,7 +23,7 @@ class Code:
 
     def __init__(self, trace: Trace) -> None:
         rows = trace.arrow("sources").to_pylist()
-        self.sources = {row["source"]: _source(row) for row in rows}
+        self.sources = {row["source"]: _source(row) for row in rows if row["source"]}
         stacks = trace.arrow("stacks")
         self._frames = dict(
             zip(stacks["stack"].to_pylist(), stacks["frames"].to_pylist(), strict=True)

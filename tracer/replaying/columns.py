@@ -5,7 +5,7 @@ Whole Arrow columns at once; what looks at texts one by one looks at distinct on
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 import numpy as np
 import numpy.typing as npt
@@ -18,8 +18,12 @@ if TYPE_CHECKING:
     from tracer.trace import Trace
 
 
+LONGEST_NAME: Final = 500
+"""Characters of a name that a player needs; every page carries all of them."""
+
+
 class Names:
-    """Distinct texts, each with its number."""
+    """Distinct texts, each with its number; of a longer one only its begin."""
 
     def __init__(self) -> None:
         self._numbers: dict[str, int] = {}
@@ -37,7 +41,8 @@ class Names:
     def _of(self, part: pa.Array) -> Numbers:
         if not pa.types.is_dictionary(part.type):
             part = part.dictionary_encode()
-        known = [text or "" for text in part.dictionary.to_pylist()] + [""]
+        texts = pc.utf8_slice_codeunits(part.dictionary, 0, LONGEST_NAME).to_pylist()
+        known = [text or "" for text in texts] + [""]
         numbers = [self._numbers.setdefault(text, len(self._numbers)) for text in known]
         places = np.asarray(pc.fill_null(part.indices, len(known) - 1).to_numpy(), np.int64)
         return np.array(numbers, np.int64)[places]
@@ -74,7 +79,8 @@ def whole(column: pa.ChunkedArray, missing: int) -> Numbers:
 
 def reals(column: pa.ChunkedArray) -> npt.NDArray[np.float64]:
     """Real numbers, NaN where one is missing."""
-    return np.array(column.cast(pa.float64()).to_numpy(), np.float64)
+    # A stranger's number may be too large to be exact.
+    return np.array(column.cast(pa.float64(), safe=False).to_numpy(), np.float64)
 
 
 def place_in(column: pa.ChunkedArray, known: tuple[str, ...]) -> Numbers:

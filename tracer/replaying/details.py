@@ -69,8 +69,7 @@ class Details:
             "title": self._stops.names[self._columns["name"][stop]],
             "facts": [*self._times(stop), *facts_of(kind, table, row), *self._memory(row)],
             "row": {"table": table, "cells": cells(row)},
-            "source": self._source(stop, row),
-            "stack": row.get("stack"),
+            **self._code(stop, row),
             "inputs": [*went_in, *self._handed(kind, row)],
             "outputs": came_out,
             "tables": self._tables(kind, row),
@@ -128,6 +127,19 @@ class Details:
         first, last = stop + 1, int(self._columns["last"][stop]) + 1
         return first + np.flatnonzero(self._columns["parent"][first:last] == stop)
 
+    def _code(self, stop: int, row: Row) -> dict[str, Any]:
+        """Source and call path; of a stop that has neither (a token) those it happened in."""
+        around, found = stop, row
+        while around >= 0 and not self._has_code(found):
+            around = int(self._columns["parent"][around])
+            found = self._row(around) if around >= 0 else row
+        at = stop if around < 0 else around
+        told = {"source": self._source(at, found), "stack": found.get("stack")}
+        return told if at == stop else {**told, "code_of": at}
+
+    def _has_code(self, row: Row) -> bool:
+        return row.get("source") in self.code.sources or self.code.stack(row.get("stack", "")) != []
+
     def _source(self, stop: int, row: Row) -> dict[str, Any] | None:
         key = row.get("source")
         if key is None or key not in self.code.sources:
@@ -161,12 +173,12 @@ class Details:
 
     def _row(self, stop: int) -> Row:
         table = TABLE_OF[KINDS[self._columns["kind"][stop]]]
-        return self._rows.row(table, int(self._columns["row"][stop]), int(self._stops.seq[stop]))
+        return self._rows.row(table, int(self._columns["row"][stop]))
 
     def _handed(self, kind: str, row: Row) -> list[list[str]]:
         if kind not in ("call", "span"):
             return []
-        return handed_over(self._rows.lookup("inputs", "event").rows(row["seq"]))
+        return handed_over(self._rows.lookup("inputs", "event").rows(row.get("seq", -1)))
 
     def _memory(self, row: Row) -> list[Fact]:
         """Resident memory at the last sample before it ended; samples are few."""
@@ -212,7 +224,7 @@ class Details:
         call = int(row.get("call", -1))
         step = int(self._columns["step"][stop])
         if kind == "call":
-            return {"strip": self._sequences.place(int(row["seq"]), -1)}
+            return {"strip": self._sequences.place(int(row.get("seq", -1)), -1)}
         if step < 0:
             return {}
         own: dict[str, Any] = {}

@@ -1,6 +1,7 @@
 """The telling numbers of a stop, what went in and what came out, by the kind of stop.
 
-A fact is a key that the languages know, a text with its unit, and how the number came to be.
+A fact is a key that the languages know, a text with its unit (or a boolean), and how the number
+came to be.
 """
 
 from __future__ import annotations
@@ -9,18 +10,18 @@ import json
 from collections.abc import Callable, Iterable
 from typing import Any, Final
 
-from tracer.replaying.rows import LONGEST_CELL, Row, cell_text, provenance_of
-from tracer.views.cells import bounded, cell
+from tracer.replaying.rows import LONGEST_CELL, Row, provenance_of, shown
+from tracer.views.cells import bounded
 from tracer.views.labels import shape_label
 
-Fact = list[str]
-Pair = list[str]
+Fact = list[Any]
+Pair = list[Any]
 
 _TELLING: Final = {
     "call": (
         *("kind", "mode", "model", "rows", "beams", "cache_class", "cache_why", "mask_origin"),
         *("attended_pads", "grad_mode", "cache_prefix_tokens", "recomputed_tokens"),
-        *("recomputed_ns", "recorder_ns", "waited_ns"),
+        *("recomputed_ns", "recorder_ns", "waited_ns", "gap_waited_ns"),
     ),
     "span": ("function",),
     "tensor": (
@@ -29,7 +30,8 @@ _TELLING: Final = {
     ),
     "module": ("class_name", "dtype", "device", "mean", "std", "abs_max", "nonfinite"),
     "step": (
-        *("kind", "input_tokens", "drafted_tokens", "first_position", "last_position"),
+        *("kind", "input_tokens", "drafted_tokens", "logits_tokens", "first_position"),
+        *("last_position",),
         *("position_offset", "mask", "cache_tokens_before", "cache_tokens_after", "cache_bytes"),
         *("prepare_ns", "forward_ns", "processors_ns", "select_ns", "stop_ns", "recorder_ns"),
         *("rope_index_calls", "rotary_calls", "rotary_applications", "undone"),
@@ -51,7 +53,7 @@ _TELLING: Final = {
 def facts_of(kind: str, table: str, row: Row) -> list[Fact]:
     """The telling cells of a row."""
     return [
-        [name, cell_text(name, row[name]), provenance_of(table, name)]
+        [name, shown(name, row[name]), provenance_of(table, name)]
         for name in _TELLING[kind]
         if name in row
     ]
@@ -118,7 +120,7 @@ def handed_over(rows: Iterable[Row]) -> list[Pair]:
     return [
         [
             row["tensor"] or "",
-            _joined(_shape(row["shape"] or "null"), row.get("dtype"), row.get("device")),
+            _joined(row["shape"] and _shape(row["shape"]), row.get("dtype"), row.get("device")),
         ]
         for row in rows
     ]
@@ -126,13 +128,10 @@ def handed_over(rows: Iterable[Row]) -> list[Pair]:
 
 def _pairs(items: Iterable[tuple[str, Any]]) -> Iterable[Pair]:
     for name, value in items:
-        if isinstance(value, str):
-            shown = value
-        elif isinstance(value, dict | list):
-            shown = json.dumps(value, ensure_ascii=False)
-        else:
-            shown = cell(name, value, LONGEST_CELL)
-        yield [name, bounded(shown, LONGEST_CELL)]
+        if isinstance(value, dict | list):
+            value = json.dumps(value, ensure_ascii=False)
+        told = value if isinstance(value, str) else shown(name, value)
+        yield [name, bounded(told, LONGEST_CELL) if isinstance(told, str) else told]
 
 
 def _shape(value: Any) -> str:

@@ -11,7 +11,9 @@ from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
+import pyarrow as pa
 
+from tracer.errors import TracerError
 from tracer.explain import LANGUAGES, audit_word, finding, text
 from tracer.explain.languages import words
 from tracer.replaying.index import Stops
@@ -22,6 +24,10 @@ if TYPE_CHECKING:
     from tracer.trace import Trace
 
 Mark = dict[str, Any]
+_UNREADABLE: Final = (
+    *(TracerError, OSError, LookupError, ValueError, TypeError),
+    *(AttributeError, ArithmeticError, pa.ArrowException),
+)
 _MOST_PLACES: Final = 50
 """Stops that are marked for one finding or check; its rows say how many there are."""
 
@@ -32,15 +38,26 @@ def quick_marks(trace: Trace, stops: Stops) -> list[Mark]:
     return sorted([*found, *_errors(stops), *_faults(trace, stops)], key=lambda mark: mark["stop"])
 
 
-def slow_marks(trace: Trace, stops: Stops) -> list[Mark]:
-    """Checks of the audit that are broken, and findings of the doctor: they read the trace."""
-    return [*_broken(trace, stops), *_findings(trace, stops)]
+def slow_marks(trace: Trace, stops: Stops) -> tuple[list[Mark], list[str]]:
+    """Checks of the audit that are broken, and findings of the doctor: they read the trace.
+
+    A stranger's trace may hold what they can't read: the run is played all the same, and the
+    reasons come along.
+    """
+    found, reasons = [], []
+    for look in (_broken, _findings):
+        try:
+            found += look(trace, stops)
+        except _UNREADABLE as error:
+            reasons.append(f"{type(error).__name__}: {error}")
+    return found, reasons
 
 
 def _loads(trace: Trace, stops: Stops) -> list[Mark]:
     """The last stop inside each load of a model."""
     where = [("kind", "==", "from_pretrained"), ("stage", "==", "resolve")]
     rows = trace.arrow("calls", ["seq", "parent", "model"], where).to_pylist()
+    rows = [row for row in rows if row["seq"] is not None]
     inner = {row["parent"] for row in rows}
     seqs = [row["seq"] for row in rows if row["model"] is not None or row["seq"] not in inner]
     return [
@@ -61,7 +78,7 @@ def _windows(trace: Trace, stops: Stops) -> list[Mark]:
     names = ["call", "step", "tokens_seen", "capacity_tokens"]
     rows = trace.read("cache_layers", names)
     over = rows[(rows["tokens_seen"] > rows["capacity_tokens"]).fillna(False)]
-    first = over.groupby("call")["step"].min()
+    first = over.dropna(subset=["step"]).groupby("call")["step"].min()
     return [
         _moment("window", stop)
         for call, step in first.items()

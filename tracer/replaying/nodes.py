@@ -91,7 +91,7 @@ def pictures_of(trace: Trace, names: Names) -> Nodes:
 def tokens_of(trace: Trace, names: Names) -> Nodes:
     """Chosen tokens, each below the forward that it was chosen in."""
     rows = trace.arrow("choices", ["event", "call", "step", "text", "token_id"])
-    ids = pc.binary_join_element_wise("id", rows["token_id"].cast(pa.string()), " ")
+    ids = pc.binary_join_element_wise("#", rows["token_id"].cast(pa.string()), "")
     told = _facts(rows, "token", "decode", names.of(pc.coalesce(rows["text"], ids, "·")))
     told["step"] = whole(rows["step"], -1)
     forwards = trace.arrow("steps", ["seq", "call", "step", "stage"])

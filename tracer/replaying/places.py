@@ -6,13 +6,14 @@ Each is what one part of the player draws: plain numbers, with texts beside them
 from __future__ import annotations
 
 import json
+import math
 from typing import Any, Final
 
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from tracer.replaying.rows import Row, Rows
-from tracer.views.labels import MISSING, bytes_label, shape_label
+from tracer.replaying.rows import Row, Rows, shown
+from tracer.views.labels import bytes_label
 
 _SIZES: Final = ("original", "helper", "processor")
 _LENGTH_BYTES: Final = 8
@@ -48,7 +49,7 @@ class Places:
             "header": None if header is None else header + _LENGTH_BYTES,
             "label": [bytes_label(value) for value in sizes.values()],
             "dtype": found["dtype"],
-            "shape": MISSING if found["shape"] is None else shape_label(found["shape"]),
+            "shape": shown("shape", found["shape"]),
             "fate": found["fate"],
             "because": found["because"],
         }
@@ -122,11 +123,9 @@ class Places:
 
 def _merge(grid: list[int | None], expected: int | None) -> int | None:
     """Patches a side that become one token: the root of patches by tokens, where it is whole."""
-    if not expected or any(size is None for size in grid):
+    if not expected or expected < 0 or not all(size and size > 0 for size in grid):
         return None
-    patches = 1
-    for size in grid:
-        patches *= size or 0
+    patches = math.prod(size or 0 for size in grid)
     side = round((patches / expected) ** 0.5)
     return side if side and side * side * expected == patches else None
 

@@ -5,10 +5,12 @@ from __future__ import annotations
 import functools
 from typing import Any, Final
 
+import numpy as np
+
 from tracer.explain import language
 from tracer.replaying.buffers import joined
 from tracer.replaying.details import Details
-from tracer.replaying.index import stops_of
+from tracer.replaying.index import Stops, stops_of
 from tracer.replaying.marks import quick_marks, slow_marks
 from tracer.replaying.nodes import KINDS, TABLE_OF
 from tracer.replaying.words import provenance, words
@@ -49,7 +51,7 @@ class Replay:
             "names": self.stops.names,
             "threads": self.stops.threads,
             "title": _title(trace),
-            "facts": _facts(trace),
+            "facts": _facts(trace, self.stops),
             "ended": str(trace.manifest.get("state", "unknown")),
             "marks": quick_marks(trace, self.stops),
             "notes": [],
@@ -59,11 +61,23 @@ class Replay:
         }
         self._details = Details(trace, self.stops)
 
-    @functools.cached_property
+    @property
     def marks(self) -> list[dict[str, Any]]:
         """All marks, those of the audit and the doctor too, which read the whole trace."""
-        found = [*self.header["marks"], *slow_marks(self.trace, self.stops)]
+        found = [*self.header["marks"], *self._slow_marks[0]]
         return sorted(found, key=lambda mark: mark["stop"])
+
+    @property
+    def notes(self) -> list[dict[str, Any]]:
+        """What this player can't show, marks that could not be looked for among it."""
+        failed = [
+            {"key": "marks_failed", "values": {"reason": reason}} for reason in self._slow_marks[1]
+        ]
+        return [*self.header["notes"], *failed]
+
+    @functools.cached_property
+    def _slow_marks(self) -> tuple[list[dict[str, Any]], list[str]]:
+        return slow_marks(self.trace, self.stops)
 
     def detail(self, stop: int) -> dict[str, Any]:
         """What is known at a stop.
@@ -81,10 +95,13 @@ class Replay:
 def _title(trace: Trace) -> str:
     names = trace.arrow("models", ["class_name", "asked"]).to_pylist()
     shown = [row["class_name"] or row["asked"] for row in names]
+    if not any(shown):  # its load was not recorded: what was called tells the class
+        called = trace.arrow("calls", ["name"], limit=1)["name"].to_pylist()
+        shown = [name.partition(".")[0] for name in called if name]
     return ", ".join(dict.fromkeys(name for name in shown if name))
 
 
-def _facts(trace: Trace) -> list[list[str]]:
+def _facts(trace: Trace, stops: Stops) -> list[list[str]]:
     """A few numbers about the whole run."""
     models = trace.arrow("models", ["parameters", "size_bytes", "dtype"]).to_pylist()
     told = []
@@ -100,8 +117,15 @@ def _facts(trace: Trace) -> list[list[str]]:
     versions = trace.manifest.get("versions", {})
     if isinstance(versions, dict) and versions.get("transformers"):
         told.append(["transformers", str(versions["transformers"])])
-    ends = trace.arrow("calls", ["start_ns", "duration_ns"]).to_pylist()
-    last = max((row["start_ns"] + (row["duration_ns"] or 0) for row in ends), default=None)
-    if last is not None:
-        told.append(["run_ns", duration_label(last)])
+    ended = _end_ms(stops)
+    if ended is not None:
+        told.append(["run_ns", duration_label(ended * 1e6)])
     return told
+
+
+def _end_ms(stops: Stops) -> float | None:
+    """When the last of the library's work ended; what never ended counts by what came inside."""
+    is_library = stops.columns["stage"] != list(STAGES).index("recorder")
+    start, took = stops.columns["start"][is_library], stops.columns["duration"][is_library]
+    ends = start + np.nan_to_num(took)
+    return float(np.nanmax(ends)) if np.isfinite(ends).any() else None

@@ -1,6 +1,6 @@
 """Rows of a trace by number or by key, and their cells as text: what details are made of.
 
-Small tables are read once; of a large one only the row that is asked for.
+Small tables are read once; of a large one only the rows around the one that is asked for.
 """
 
 from __future__ import annotations
@@ -25,7 +25,8 @@ LONGEST_CELL: Final = 2_000
 _MOST_KEPT: Final = 250_000
 _BLOCK: Final = 128
 """Rows that become Python values together: one who steps asks for the next one soon."""
-_WINDOW: Final = 512
+_GROUPS: Final = 3
+"""Parts of large tables that are held: who looks at a layer looks at its neighbours too."""
 _PLACE: Final = ("event", "call", "rank", "row", "step", "offset")
 
 Row = dict[str, Any]
@@ -44,7 +45,7 @@ class Rows:
         self._tables: dict[str, pa.Table] = {}
         self._lookups: dict[tuple[str, ...], Lookup] = {}
         self._block = functools.lru_cache(64)(self._read_block)
-        self._window = functools.lru_cache(8)(self._read_window)
+        self._groups: list[tuple[str, int, pa.Table]] = []
 
     def table(self, name: str) -> pa.Table:
         """A whole table in stored order."""
@@ -59,22 +60,26 @@ class Rows:
             self._lookups[asked] = Lookup(self.table(table), keys)
         return self._lookups[asked]
 
-    def row(self, table: str, number: int, seq: int) -> Row:
-        """The cells of a row that are not missing; an event is named by its seq too."""
-        if seq >= 0 and not self._is_small(table):
-            found = self._window(table, seq // _WINDOW)[seq]
-        else:
+    def row(self, table: str, number: int) -> Row:
+        """The cells of a row that are not missing, by its number in stored order."""
+        if self._is_small(table):
             found = self._block(table, number // _BLOCK)[number % _BLOCK]
+        else:
+            first, rows = self._group(table, number)
+            (found,) = rows.slice(number - first, 1).to_pylist()
         return {name: value for name, value in found.items() if value is not None}
 
     def _is_small(self, table: str) -> bool:
         return table in self._tables or self.trace.rows(table) <= _MOST_KEPT
 
-    def _read_window(self, table: str, window: int) -> dict[int, Row]:
-        """Rows of a large table by seq: reading one costs as much as reading its neighbours."""
-        first = window * _WINDOW
-        where = [("seq", ">=", first), ("seq", "<", first + _WINDOW)]
-        return {row["seq"]: row for row in self.trace.arrow(table, None, where).to_pylist()}
+    def _group(self, table: str, number: int) -> tuple[int, pa.Table]:
+        """Rows of a large table around one: reading one costs as much as reading its neighbours."""
+        for name, first, rows in self._groups:
+            if name == table and first <= number < first + rows.num_rows:
+                return first, rows
+        first, rows = self.trace.store.group(table, number)
+        self._groups = [(table, first, rows), *self._groups[: _GROUPS - 1]]
+        return first, rows
 
     def _read_block(self, table: str, block: int) -> list[Row]:
         found: list[Row] = self.table(table).slice(block * _BLOCK, _BLOCK).to_pylist()
@@ -105,26 +110,30 @@ class Lookup:
         return found
 
 
-def cells(row: Row) -> list[list[str]]:
-    """Every cell as text with human units: column and text."""
-    return [[name, cell_text(name, value)] for name, value in row.items()]
+def cells(row: Row) -> list[list[Any]]:
+    """Every cell as a player shows it: column and text with human units, or a boolean."""
+    return [[name, shown(name, value)] for name, value in row.items()]
 
 
-# 1, 1.0 and True are equal and shown differently.
+def shown(name: str, value: Any) -> str | bool:
+    """A cell as text with its unit; a boolean stays one, since a page says it in two languages."""
+    return value if isinstance(value, bool) else _text(name, value)
+
+
+# 1 and 1.0 are equal and shown differently.
 @functools.lru_cache(maxsize=1 << 12, typed=True)
-def cell_text(name: str, value: Any) -> str:
-    """A cell as text with its unit, the same for the same value."""
+def _text(name: str, value: Any) -> str:
     return cell(name, value, LONGEST_CELL)
 
 
 def small_table(table: str, rows: Sequence[Row], total: int) -> dict[str, Any]:
-    """Rows as a table of texts, without the columns that place them and without empty ones."""
+    """Rows as a table of texts and booleans, without empty columns and those that place a row."""
     names = [
         name
         for name in TABLES[table].column_names
         if name not in _PLACE and any(row.get(name) is not None for row in rows)
     ]
-    texts = [[cell_text(name, row.get(name)) for name in names] for row in rows]
+    texts = [[shown(name, row.get(name)) for name in names] for row in rows]
     return {"table": table, "columns": names, "rows": texts, "more": total - len(rows)}
 
 

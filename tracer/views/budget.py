@@ -62,6 +62,12 @@ def kept_details(replay: Replay, most_bytes: int) -> Kept:
     return Kept(BLOCK, blocks, shared, len(texts))
 
 
+def strip_places(detail: dict[str, Any]) -> list[dict[str, Any]]:
+    """The places in strips that a stop shows besides its own token's."""
+    first = detail.get("strip")
+    return [] if first is None else [first, *first.get("others", [])]
+
+
 def _firsts(replay: Replay) -> range:
     return range(0, len(replay.stops), BLOCK)
 
@@ -104,6 +110,6 @@ def _needed(
         for frame in take("stacks", detail.get("stack")) or ():
             take("sources", frame["source"])
         take("caches", detail.get("cache"))
-        for part in ("strip", "token"):
-            take("strips", detail.get(part, {}).get("strip"))
+        for place in (detail.get("token", {}), *strip_places(detail)):
+            take("strips", place.get("strip"))
     return found

@@ -115,7 +115,7 @@ def page_data(replay: Replay, most_bytes: int = MOST_BYTES) -> dict[str, Any]:
     # Of a run so long that its columns alone take the room, the outermost is told all the same.
     kept = kept_details(replay, max(most_bytes - fixed, most_bytes // 8))
     return {
-        "header": {**header, "notes": [*header["notes"], *_notes(replay, kept)]},
+        "header": {**header, "notes": [*replay.notes, *_notes(replay, kept)]},
         "columns": columns,
         "details": {"block": kept.block, "blocks": kept.blocks},
         "shared": packed_json({room: kept.shared[room] for room in ROOMS}),

@@ -30,12 +30,15 @@ class LivePlayer(anywidget.AnyWidget):
         replay: What is played.
         header: Lists, marks and words, as JSON text; see `tracer.replaying`.
         columns: The typed columns.
+        kept: Where the reader is, breakpoints and looks, as the page wrote them last: a page that
+            is loaded again goes on from there.
     """
 
     _esm = script("widget")
     _css = style()
     header = traitlets.Unicode().tag(sync=True)
     columns = traitlets.Bytes().tag(sync=True)
+    kept = traitlets.Dict().tag(sync=True)
 
     def __init__(self, replay: Replay) -> None:
         self.replay = replay
@@ -54,7 +57,7 @@ class LivePlayer(anywidget.AnyWidget):
     def _tell(self, message: dict[str, Any]) -> None:
         try:
             told = self.answer(message)
-        except (TracerError, IndexError, KeyError, ValueError, TypeError) as error:
+        except (TracerError, LookupError, ValueError, TypeError, OSError) as error:
             told = {**message, "error": f"{type(error).__name__}: {error}"}
         if told is not None:
             self.send(_plain(told))
@@ -72,7 +75,7 @@ class LivePlayer(anywidget.AnyWidget):
                 value = self.replay.shared(room, key)
                 return {"kind": "shared", "room": room, "key": key, "value": value}
             case {"kind": "marks"}:
-                return {"kind": "marks", "marks": self.replay.marks}
+                return {"kind": "marks", "marks": self.replay.marks, "notes": self.replay.notes}
         return None
 
     def _ipython_display_(self) -> None:

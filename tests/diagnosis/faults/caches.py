@@ -105,3 +105,15 @@ def one_cache_for_two_questions(bench: Bench):
 @clean("cache_grown", "cache_not_prefix")
 def a_copy_of_the_cache_for_each_question(bench: Bench):
     return _shared(bench, copies=True)
+
+
+@clean("cache_grown", "cache_not_prefix")
+def a_cache_cut_back_before_it_is_passed_again(bench: Bench):
+    """As the advice says; the first call's answer is taken off again."""
+    model = bench.model("llama")
+    with bench.recorded() as recording, torch.no_grad():
+        cache = model(input_ids=torch.tensor([PROMPT]), use_cache=True)[CACHE]
+        for word in (20, 21):
+            _ask(model, [*PROMPT, word], cache=cache)
+            cache.crop(-(cache.get_seq_length() - len(PROMPT)))
+    return recording.trace

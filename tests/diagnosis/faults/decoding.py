@@ -1,9 +1,8 @@
 """Faults of how answers end, and of what is made of their ids."""
 
 import torch
-from diagnosis.bench import Bench
+from diagnosis.bench import Bench, encoded
 from diagnosis.cases import clean, fault
-from diagnosis.faults.templates import MESSAGES
 
 IDS = torch.tensor([[11, 12, 13, 14, 15, 16]])
 GIVEN = {"attention_mask": torch.ones_like(IDS), "do_sample": False}
@@ -61,22 +60,12 @@ def the_models_own_list_of_end_tokens(bench: Bench):
 
 @fault("end_token_no_stop")
 def a_chat_whose_turns_end_with_a_token_that_is_no_stop(bench: Bench):
-    model, tokenizer = bench.chat_model()
-    with bench.recorded() as recording:
-        text = tokenizer.apply_chat_template(MESSAGES, tokenize=False, add_generation_prompt=True)
-        inputs = tokenizer(text, return_tensors="pt")
-        model.generate(**inputs, max_new_tokens=40, do_sample=False, eos_token_id=615)
-    return recording.trace
+    return bench.answered(encoded, max_new_tokens=40, eos_token_id=615)
 
 
 @clean("end_token_no_stop", "repetition_loop", "cut_at_hidden_limit")
 def a_chat_that_ends(bench: Bench):
-    model, tokenizer = bench.chat_model()
-    with bench.recorded() as recording:
-        text = tokenizer.apply_chat_template(MESSAGES, tokenize=False, add_generation_prompt=True)
-        inputs = tokenizer(text, return_tensors="pt")
-        model.generate(**inputs, do_sample=False, max_new_tokens=60)
-    return recording.trace
+    return bench.answered(encoded, max_new_tokens=60)
 
 
 @fault("no_stop_id")
@@ -111,22 +100,45 @@ def a_model_that_says_one_word_a_few_times(bench: Bench):
     return _asked(bench, _rigged(bench, [20, 21, 22, 22, 22, 22, 22, 23]))
 
 
-def _decoded(bench: Bench, cut):
+def _decoded(bench: Bench, decode):
+    """A prompt, its answer, and what a function makes of the ids with the tokenizer."""
     model, tokenizer = bench.chat_model()
     with bench.recorded() as recording:
-        text = tokenizer.apply_chat_template(MESSAGES, tokenize=False, add_generation_prompt=True)
-        inputs = tokenizer(text, return_tensors="pt")
+        inputs = encoded(tokenizer)
         output = model.generate(**inputs, do_sample=False, max_new_tokens=5)
-        answer = output[:, inputs["input_ids"].shape[1] :] if cut else output
-        tokenizer.batch_decode(answer, skip_special_tokens=True)
+        decode(tokenizer, output, inputs["input_ids"].shape[1])
     return recording.trace
 
 
 @fault("prompt_decoded")
 def a_whole_sequence_decoded(bench: Bench):
-    return _decoded(bench, cut=False)
+    return _decoded(
+        bench, lambda tokenizer, ids, _: tokenizer.batch_decode(ids, skip_special_tokens=True)
+    )
 
 
 @clean("prompt_decoded")
 def an_answer_decoded(bench: Bench):
-    return _decoded(bench, cut=True)
+    return _decoded(
+        bench,
+        lambda tokenizer, ids, length: tokenizer.batch_decode(
+            ids[:, length:], skip_special_tokens=True
+        ),
+    )
+
+
+@fault("prompt_decoded")
+def each_row_decoded_whole_with_its_marks(bench: Bench):
+    return _decoded(bench, lambda tokenizer, ids, _: [tokenizer.decode(one) for one in ids])
+
+
+@fault("prompt_decoded")
+def the_first_row_decoded_whole(bench: Bench):
+    return _decoded(
+        bench, lambda tokenizer, ids, _: tokenizer.decode(ids[0], skip_special_tokens=True)
+    )
+
+
+@fault("repetition_loop")
+def a_model_that_says_one_word_for_ever(bench: Bench):
+    return _asked(bench, _rigged(bench, [20] + [21] * 25), max_new_tokens=26)

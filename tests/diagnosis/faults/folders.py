@@ -217,23 +217,17 @@ def weights_larger_than_what_is_left(bench: Bench):
 
 @fault("dtype_of_config_differs", also=CHAT)
 def a_configuration_in_float16_over_a_bf16_file(bench: Bench):
-    folder = bench.copy(bench.chat())
-    rewritten(folder / "config.json", lambda config: config.update(torch_dtype="float16"))
-    return folder
+    return bench.changed_chat("config.json", lambda config: config.update(torch_dtype="float16"))
 
 
 @fault("dtype_of_config_differs", also=CHAT)
 def a_configuration_in_float32_over_a_bf16_file(bench: Bench):
-    folder = bench.copy(bench.chat())
-    rewritten(folder / "config.json", lambda config: config.update(torch_dtype="float32"))
-    return folder
+    return bench.changed_chat("config.json", lambda config: config.update(torch_dtype="float32"))
 
 
 @clean("dtype_of_config_differs", also=CHAT)
 def a_configuration_without_a_dtype(bench: Bench):
-    folder = bench.copy(bench.chat())
-    rewritten(folder / "config.json", lambda config: config.pop("torch_dtype"))
-    return folder
+    return bench.changed_chat("config.json", lambda config: config.pop("torch_dtype"))
 
 
 @fault("remote_code_present", also=CHAT)

@@ -3,9 +3,8 @@
 from typing import Any
 
 import torch
-from diagnosis.bench import Bench
+from diagnosis.bench import MESSAGES, Bench
 from diagnosis.cases import healthy
-from diagnosis.faults.templates import MESSAGES
 from transformers import AutoModelForCausalLM, LogitsProcessor, pipeline
 
 from tracer.demo import draw_scene

@@ -3,9 +3,8 @@
 import contextlib
 
 import torch
-from diagnosis.bench import Bench
+from diagnosis.bench import MESSAGES, Bench, encoded, rendered
 from diagnosis.cases import clean, fault
-from diagnosis.faults.templates import MESSAGES
 
 GREEDY = {"do_sample": False, "eos_token_id": []}
 
@@ -60,12 +59,7 @@ def an_answer_that_ended_before_the_positions_did(bench: Bench):
 
 
 def _encoded(bench: Bench, **settings):
-    model, tokenizer = bench.chat_model()
-    with bench.recorded() as recording:
-        text = tokenizer.apply_chat_template(MESSAGES, tokenize=False, add_generation_prompt=True)
-        inputs = tokenizer(text, return_tensors="pt", **settings)
-        model.generate(**inputs, max_new_tokens=2, do_sample=False)
-    return recording.trace
+    return bench.answered(lambda tokenizer: encoded(tokenizer, **settings))
 
 
 @fault("prompt_cut")
@@ -83,26 +77,32 @@ def a_limit_without_truncation(bench: Bench):
     return _encoded(bench, truncation=False, max_length=12)
 
 
+def _counted(bench: Bench, count):
+    """A prompt before which a function has counted some text."""
+
+    def ask(tokenizer):
+        count(tokenizer)
+        return encoded(tokenizer)
+
+    return bench.answered(ask)
+
+
+WORDS = MESSAGES[1]["content"]
+
+
 @fault("counted_without_template")
 def a_message_counted_by_itself(bench: Bench):
-    model, tokenizer = bench.chat_model()
-    with bench.recorded() as recording:
-        assert len(tokenizer(MESSAGES[1]["content"])["input_ids"]) < 10
-        text = tokenizer.apply_chat_template(MESSAGES, tokenize=False, add_generation_prompt=True)
-        inputs = tokenizer(text, return_tensors="pt")
-        model.generate(**inputs, max_new_tokens=2, do_sample=False)
-    return recording.trace
+    return _counted(bench, lambda tokenizer: tokenizer(WORDS))
+
+
+@fault("counted_without_template")
+def a_message_encoded_by_itself(bench: Bench):
+    return _counted(bench, lambda tokenizer: tokenizer.encode(WORDS))
 
 
 @clean("counted_without_template")
 def the_rendered_prompt_counted(bench: Bench):
-    model, tokenizer = bench.chat_model()
-    with bench.recorded() as recording:
-        text = tokenizer.apply_chat_template(MESSAGES, tokenize=False, add_generation_prompt=True)
-        assert len(tokenizer(text)["input_ids"]) > 10
-        inputs = tokenizer(text, return_tensors="pt")
-        model.generate(**inputs, max_new_tokens=2, do_sample=False)
-    return recording.trace
+    return _counted(bench, lambda tokenizer: tokenizer(rendered(tokenizer)))
 
 
 _MARKED = "<|vision_start|><|image_pad|><|vision_end|>What is at the top left?"
@@ -127,14 +127,3 @@ def a_limit_inside_a_picture(bench: Bench):
 @clean("image_cut", "prompt_cut")
 def a_limit_behind_a_picture_and_its_question(bench: Bench):
     return _picture(bench, truncation=True, max_length=100)
-
-
-@fault("counted_without_template")
-def a_message_encoded_by_itself(bench: Bench):
-    model, tokenizer = bench.chat_model()
-    with bench.recorded() as recording:
-        assert len(tokenizer.encode(MESSAGES[1]["content"])) < 10
-        text = tokenizer.apply_chat_template(MESSAGES, tokenize=False, add_generation_prompt=True)
-        inputs = tokenizer(text, return_tensors="pt")
-        model.generate(**inputs, max_new_tokens=2, do_sample=False)
-    return recording.trace

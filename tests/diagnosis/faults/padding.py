@@ -4,7 +4,7 @@ import contextlib
 
 import torch
 from diagnosis.bench import Bench
-from diagnosis.cases import clean, fault
+from diagnosis.cases import GENERATION, clean, fault
 from tokenizers import Tokenizer, models, pre_tokenizers
 from transformers import PreTrainedTokenizerFast
 
@@ -162,3 +162,39 @@ def a_tokenizer_that_can_pad(bench: Bench):
     with bench.recorded() as recording:
         tokenizer(["a", "a b"], padding=True, return_tensors="pt")
     return recording.trace
+
+
+@fault("mask_of_another_length")
+def the_mask_of_a_shorter_prompt(bench: Bench):
+    ids = LEFT[:1]
+    with contextlib.suppress(IndexError, RuntimeError, ValueError):
+        return _asked(bench, ids, attention_mask=torch.ones_like(ids[:, :4]))
+    return bench.last.trace
+
+
+@clean("mask_of_another_length", "mask_hides_words")
+def a_mask_as_long_as_prompt_and_cache(bench: Bench):
+    model = bench.model("llama")
+    name = "past_key_values" if GENERATION < 5 else "cache"
+    with bench.recorded() as recording, torch.no_grad():
+        ids = LEFT[:1]
+        cache = model(input_ids=ids[:, :4], use_cache=True)[name]
+        model.generate(ids, attention_mask=torch.ones_like(ids), **GREEDY, **{name: cache})
+    return recording.trace
+
+
+@fault("mask_hides_words")
+def a_row_that_its_mask_hides_whole(bench: Bench):
+    ids = torch.tensor([[11, 12, 13, 14], [21, 22, 23, 24]])
+    return _asked(bench, ids, attention_mask=torch.tensor([[1, 1, 1, 1], [0, 0, 0, 0]]))
+
+
+@fault("mask_hides_words", "padding_on_the_right", "padding_attended")
+def the_mask_of_the_other_side(bench: Bench):
+    return _asked(bench, LEFT, attention_mask=_mask(LEFT).flip(1))
+
+
+@clean("mask_hides_words")
+def padding_with_an_id_that_the_model_does_not_know_as_such(bench: Bench):
+    ids = torch.where(LEFT == 0, 9, LEFT)
+    return _asked(bench, ids, attention_mask=_mask(LEFT))

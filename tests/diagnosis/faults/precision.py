@@ -4,6 +4,7 @@ import torch
 from diagnosis.bench import Bench, rewritten
 from diagnosis.cases import clean, dtype_as, fault
 from diagnosis.faults.weights import loaded
+from safetensors.torch import load_file, save_file
 
 from tracer.lessons.text_model import with_extremes
 
@@ -41,3 +42,18 @@ def a_configuration_that_asks_for_float16(bench: Bench):
 def values_that_float16_can_not_hold(bench: Bench):
     folder = with_extremes(bench.chat(), bench.new() / "extremes")
     return loaded(bench, folder, verify=True, **dtype_as(torch.float16))
+
+
+def with_tiny_values(bench: Bench):
+    """A Llama's folder with a norm whose values are below all that float16 knows."""
+    folder = bench.copy(bench.folder("llama"))
+    path = folder / "model.safetensors"
+    held = load_file(path)
+    held["model.norm.weight"] = torch.full_like(held["model.norm.weight"], 1e-9)
+    save_file(held, path, metadata={"format": "pt"})
+    return folder
+
+
+@fault("cast_lost_values")
+def values_that_float16_makes_zero(bench: Bench):
+    return loaded(bench, with_tiny_values(bench), verify=True, **dtype_as(torch.float16))

@@ -162,3 +162,35 @@ def attention_weights_of_a_kernel_that_makes_none(bench: Bench):
 @clean("attentions_not_made")
 def attention_weights_of_the_eager_kernel(bench: Bench):
     return _with_attentions(bench, "eager")
+
+
+@fault("argument_dropped", generations=(5,))
+def a_limit_whose_name_is_misspelt(bench: Bench):
+    _, tokenizer = bench.chat_model()
+    with bench.recorded() as recording:
+        tokenizer("Hello there, all of you", truncation=True, max_lenght=3)
+    return recording.trace
+
+
+@clean("argument_dropped")
+def arguments_that_every_tokenizer_takes(bench: Bench):
+    _, tokenizer = bench.chat_model()
+    with bench.recorded() as recording:
+        tokenizer("Hello", truncation=True, max_length=30, return_length=True, stride=0,
+                  return_offsets_mapping=True, split_special_tokens=True)  # fmt: skip
+    return recording.trace
+
+
+@fault("cache_off")
+def a_cache_that_the_models_file_switches_off(bench: Bench):
+    return _asked(bench, _with_file(bench, use_cache=False), do_sample=False)
+
+
+@fault("setting_ignored")
+def an_early_stop_without_beams(bench: Bench):
+    return _asked(bench, do_sample=False, early_stopping=True)
+
+
+@fault("setting_ignored")
+def a_temperature_for_beams(bench: Bench):
+    return _asked(bench, do_sample=False, num_beams=2, temperature=0.5)

@@ -21,9 +21,7 @@ def a_folder_of_weights_alone(bench: Bench):
 
 @fault("folder_without_template", also=CHAT)
 def a_tokenizer_without_a_template(bench: Bench):
-    folder = chat(bench)
-    rewritten(folder / "tokenizer_config.json", lambda own: own.pop("chat_template"))
-    return folder
+    return bench.changed_chat("tokenizer_config.json", lambda own: own.pop("chat_template"))
 
 
 @fault("ids_beyond_embedding", also=CHAT)
@@ -53,23 +51,17 @@ def a_tokenizer_with_values_of_other_kinds(bench: Bench):
 
 @fault("stop_ids_disagree", also=())
 def a_generation_that_stops_at_another_token(bench: Bench):
-    folder = chat(bench)
-    rewritten(folder / "generation_config.json", lambda own: own.update(eos_token_id=3))
-    return folder
+    return bench.changed_chat("generation_config.json", lambda own: own.update(eos_token_id=3))
 
 
 @fault("stop_ids_disagree", "folder_pad_is_end")
 def a_generation_that_knows_only_the_end_of_text(bench: Bench):
-    folder = chat(bench)
-    rewritten(folder / "generation_config.json", lambda own: own.update(eos_token_id=615))
-    return folder
+    return bench.changed_chat("generation_config.json", lambda own: own.update(eos_token_id=615))
 
 
 @clean("stop_ids_disagree", "folder_pad_is_end")
 def a_pad_token_of_its_own(bench: Bench):
-    folder = chat(bench)
-    rewritten(folder / "generation_config.json", lambda own: own.update(pad_token_id=600))
-    return folder
+    return bench.changed_chat("generation_config.json", lambda own: own.update(pad_token_id=600))
 
 
 @fault("folder_pad_is_end")
@@ -103,9 +95,7 @@ def a_template_that_writes_what_the_tokenizer_adds(bench: Bench):
 
 @clean("begin_written_twice", also=CHAT)
 def a_template_that_writes_what_nothing_adds(bench: Bench):
-    folder = chat(bench)
-    rewritten(folder / "tokenizer_config.json", named_begin)
-    return folder
+    return bench.changed_chat("tokenizer_config.json", named_begin)
 
 
 def unpadded(own):
@@ -124,12 +114,10 @@ def a_tokenizer_that_can_not_pad(bench: Bench):
 
 @clean("folder_pad_unset", also=CHAT)
 def a_pad_token_in_the_file(bench: Bench):
-    folder = chat(bench)
-    rewritten(
-        folder / "tokenizer_config.json",
+    return bench.changed_chat(
+        "tokenizer_config.json",
         lambda own: own.update(tokenizer_class="PreTrainedTokenizerFast", pad_token="<|im_end|>"),
     )
-    return folder
 
 
 @fault("settings_shipped", also=CHAT)
@@ -142,6 +130,26 @@ def sampling_and_a_penalty_from_the_file(bench: Bench):
 
 @fault("settings_unsavable", also=CHAT)
 def a_temperature_without_sampling(bench: Bench):
+    return bench.changed_chat("generation_config.json", lambda own: own.update(temperature=0.6))
+
+
+@fault("template_broken", also=CHAT)
+def a_template_that_was_cut(bench: Bench):
+    return bench.changed_chat(
+        "tokenizer_config.json", lambda own: own.update(chat_template=own["chat_template"][:-9])
+    )
+
+
+@fault("template_broken", also=(*CHAT, "stop_ids_disagree"))
+def a_template_of_its_own_file_with_a_mark_too_many(bench: Bench):
     folder = chat(bench)
-    rewritten(folder / "generation_config.json", lambda own: own.update(temperature=0.6))
+    text = "{% for m in messages %}{{ m['content'] }}}}{% endfor %}{{ 'x' 'y' z }}"
+    (folder / "chat_template.jinja").write_text(text, "utf-8")
     return folder
+
+
+@clean("template_broken", also=CHAT)
+def a_template_with_the_librarys_own_tags(bench: Bench):
+    text = "{% for m in messages %}{% if loop.index > 9 %}{% break %}{% endif %}{% generation %}"
+    text += "{{ m['content'] + '<|im_end|>' }}{% endgeneration %}{% endfor %}"
+    return bench.changed_chat("tokenizer_config.json", lambda own: own.update(chat_template=text))

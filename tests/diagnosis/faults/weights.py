@@ -3,6 +3,7 @@
 import torch
 from diagnosis.bench import Bench, rewritten
 from diagnosis.cases import clean, fault
+from instrument.scaled import Filled, Scaled, ScaledConfig
 from safetensors.torch import load_file, save_file
 from transformers import (
     AutoConfig,
@@ -10,8 +11,6 @@ from transformers import (
     AutoModelForSequenceClassification,
     BertForPreTraining,
     LlamaForCausalLM,
-    PretrainedConfig,
-    PreTrainedModel,
 )
 
 ALL = (
@@ -183,40 +182,15 @@ def a_tied_pair_under_the_name_that_is_no_source(bench: Bench):
     return loaded(bench, folder)
 
 
-class _ScaledConfig(PretrainedConfig):
-    model_type = "doctor_scaled"
-
-
-class _Scaled(PreTrainedModel):
-    config_class = _ScaledConfig
-    base_model_prefix = "scaled"
-    all_tied_weights_keys = {}  # noqa: RUF012
-
-    def __init__(self, config):
-        super().__init__(config)
-        self.linear = torch.nn.Linear(4, 4)
-        self.register_buffer("scale", torch.tensor([1.5, 2.5, 3.5]), persistent=False)
-        self.post_init()
-
-    def _init_weights(self, module):
-        pass
-
-
-class _Filled(_Scaled):
-    def _init_weights(self, module):
-        if module is self:
-            self.scale.copy_(torch.tensor([1.5, 2.5, 3.5]))
-
-
 @fault("buffers_unwritten", generations=(5,))
 def a_buffer_that_nobody_fills(bench: Bench):
     folder = bench.new()
-    _Scaled(_ScaledConfig()).save_pretrained(folder)
-    return loaded(bench, folder, _Scaled)
+    Scaled(ScaledConfig()).save_pretrained(folder)
+    return loaded(bench, folder, Scaled)
 
 
 @clean("buffers_unwritten")
 def a_buffer_that_the_class_fills(bench: Bench):
     folder = bench.new()
-    _Filled(_ScaledConfig()).save_pretrained(folder)
-    return loaded(bench, folder, _Filled)
+    Filled(ScaledConfig()).save_pretrained(folder)
+    return loaded(bench, folder, Filled)

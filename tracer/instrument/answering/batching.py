@@ -38,6 +38,10 @@ def batch(state: ThreadState, call: Call) -> Observer:
         mode="continuous batching",
         rows=len(asked),
     )
+    if state.run is not None and state.run.model is model:  # generate() was asked for pages
+        state.run.delegates = True
+        state.run.mode = "continuous batching"
+        state.run.span.columns["mode"] = "continuous batching, by a generate_batch() within"
     outcome = yield None
     if outcome.result is not None:
         with state.own_work("tokens of the answers"), recorder.guard(call.target.name):

@@ -172,7 +172,9 @@ class Beams:
             steps = [parent for parent in parents if parent >= 0]
             for turn, parent in enumerate(steps):
                 token = ids[self.prompt + turn]
-                same = self.rounds[turn][parent, token] if turn < len(self.rounds) else []
+                # Scores that are no numbers lead the library to a beam that it never had.
+                known = self.rounds[turn] if turn < len(self.rounds) else {}
+                same = known.get((parent, token), [])
                 wanted = int(turn == len(steps) - 1)
                 path.extend(sorted(same, key=lambda one: one["offset"] != wanted)[:1])
             paths.append(path)

@@ -7,15 +7,16 @@ objects with a list of keys and one of values, and plain tuples of models that m
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import Any, Final
 
 from tracer.instrument import measure
 from tracer.recorder import Recorder
 from tracer.rows import HotRow
 
-NAMES: Final = ("cache", "past_key_values")
-"""What a cache is called among a forward's arguments and outputs: since generation 5, before."""
+NAMES: Final = ("cache", "past_key_values", "cache_params")
+"""What a cache is called among a forward's arguments and outputs: since generation 5, before, and
+before in models of linear attention alone."""
 
 
 def count(cache: Any) -> Any:
@@ -28,12 +29,20 @@ def count(cache: Any) -> Any:
         keys = _first_keys(cache)
         return None if keys is None else int(keys.shape[-2])
     counter = getattr(cache, "get_seq_length", None)
-    seen: Any = None if counter is None else counter()
+    try:
+        seen: Any = None if counter is None else counter()
+    except (ValueError, NotImplementedError):  # of linear attention alone: it counts no tokens
+        return None
     return seen.clone() if hasattr(seen, "clone") else seen
 
 
 def is_known(cache: Any) -> bool:
-    """Whether it counts its tokens; one of pages, shared by requests, has no count for all."""
+    """Whether its rows are sequences; one of pages, shared by requests, has no count for all."""
+    return counts_tokens(cache) or hasattr(cache, "ssm_states")
+
+
+def counts_tokens(cache: Any) -> bool:
+    """Whether it holds tokens; states of linear attention alone, in generation 4, hold none."""
     return isinstance(cache, tuple) or hasattr(cache, "get_seq_length")
 
 
@@ -138,6 +147,9 @@ def _layers(cache: Any, seen: int | None) -> list[tuple[Any, ...]] | None:
     keys = getattr(cache, "key_cache", None)
     if keys is not None:
         return [_of_list(cache, place, seen) for place in range(len(keys))]
+    if hasattr(cache, "ssm_states"):
+        pairs = zip(cache.conv_states, cache.ssm_states, strict=True)
+        return [_of_states(type(cache).__name__, pair) for pair in pairs]
     if isinstance(cache, tuple) and _first_keys(cache) is not None:
         return [_cells("tuple", layer[0], layer[1], layer[0].shape[-2], None) for layer in cache]
     return None
@@ -155,12 +167,17 @@ def _of_layers(layers: Any, seen: int | None) -> list[tuple[Any, ...]]:
             rows.append(_describe(layer, own))
             continue
         alike = (
-            *(type(layer), own, _longest(layer), hasattr(layer, "_quantized_keys")),
+            *(type(layer), own, _longest(layer), _holds_more(layer)),
             *(keys.shape, values.shape, keys.dtype, values.dtype, keys.device),
         )
         rows.append(rows[-1] if alike == last and not alike[3] else _describe(layer, own))
         last = alike
     return rows
+
+
+def _holds_more(layer: Any) -> bool:
+    """Whether a layer holds more than keys and values as they are."""
+    return hasattr(layer, "_quantized_keys") or hasattr(layer, "conv_states")
 
 
 def _longest(layer: Any) -> int | None:
@@ -179,6 +196,8 @@ def _describe(layer: Any, seen: int | None) -> tuple[Any, ...]:
     packed = getattr(layer, "_quantized_keys", None)
     if packed is not None:
         return _quantized(layer, packed, seen, capacity)
+    if hasattr(layer, "conv_states"):
+        return _with_states(layer, _cells(type(layer).__name__, keys, values, seen, capacity))
     return _cells(type(layer).__name__, keys, values, seen, capacity)
 
 
@@ -194,6 +213,30 @@ def _quantized(layer: Any, packed: Any, seen: int | None, capacity: int | None) 
         measure.size_of(part) for pair in pairs for part in pair if hasattr(part, "element_size")
     )
     return (cells[0], measure.dtype_name(packed[0].dtype), seen, held, capacity, size, cells[6])
+
+
+def _with_states(layer: Any, cells: tuple[Any, ...]) -> tuple[Any, ...]:
+    """Cells of a layer with states of linear attention, as large after one token as after many.
+
+    One that has no keys besides them holds no tokens: how many it saw, and holds, is missing.
+    """
+    states = [
+        one
+        for every in (layer.conv_states, layer.recurrent_states)
+        for one in every.values()
+        if hasattr(one, "element_size")
+    ]
+    if cells[1] is None:  # it has no keys
+        return _of_states(cells[0], states)
+    return (*cells[:5], cells[5] + sum(map(measure.size_of, states)), cells[6])
+
+
+def _of_states(name: str, states: Sequence[Any]) -> tuple[Any, ...]:
+    size = sum(map(measure.size_of, states))
+    if not states:
+        return name, None, None, None, None, size, None
+    dtype, device = measure.dtype_name(states[0].dtype), measure.device_name(states[0].device)
+    return name, dtype, None, None, None, size, device
 
 
 def _of_list(cache: Any, place: int, seen: int | None) -> tuple[Any, ...]:
@@ -231,4 +274,4 @@ def count_rotary(recorder: Recorder, rows: list[HotRow], start: int) -> int:
     known: dict[int, bool] = recorder.notes.setdefault("rotary_slots", {})
     for slot in range(len(known), len(recorder.slots)):  # modules that were hooked since
         known[slot] = is_rotary(recorder.slots[slot].class_name)
-    return sum(known[frame[2]] for frame, *_ in rows[start:])
+    return sum(known[row[2]] for row in rows[start:])

@@ -71,7 +71,7 @@ def tell_picks(
         scores: One row for each pick's `source`.
         chosen: The token picked from each row of the scores.
         picks: What is told; rows of the scores that none names are left out.
-        logits: The model's own, where `scores.raw` holds something made of them.
+        logits: The model's own, where `scores.raw` holds something made of them; a row a pick.
 
     Returns:
         The columns of `choices` that follow from the scores, one a pick.
@@ -83,15 +83,17 @@ def tell_picks(
         if ids is None:
             ids = torch.tensor(chosen, device=scores.raw.device)
         ids = ids.unsqueeze(-1)
-        raw = Spread.over_all(scores.raw)
-        final = raw if scores.final is scores.raw else Spread.of_the_best(scores.final)
+        given = Spread.over_all(scores.raw)
+        raw = given if logits is None else Spread.over_all(logits)
+        final = given if scores.final is scores.raw else Spread.of_the_best(scores.final)
         facts = _choice_facts(raw, final, ids)
         top, top_ids = final.best(min(max(options.top_k, 2), final.scores.shape[-1]))
         best = torch.exp(top[:, :2] - final.log_total).tolist()
         kept = top[:, : options.top_k], top_ids[:, : options.top_k]
-        _tell_candidates(run, step, picks, raw, final, *kept, logits)
+        _tell_candidates(run, step, picks, raw, final, *kept)
         if options.effects:
-            effects.tell(run, step, picks, raw, final, scores, ids)
+            is_moved = run.is_greedy and any(facts["raw_rank"])
+            effects.tell(run, step, picks, given, final, scores, ids, ranked=is_moved)
         if run.stop_ids:
             _tell_stops(run, step, picks, final)
     return [
@@ -119,7 +121,10 @@ def _choice_facts(raw: Spread, final: Spread, ids: Any) -> dict[str, list[float]
         "entropy": final.entropy,
         "score": score,
     }
-    return {name: values.flatten().tolist() for name, values in facts.items()}
+    # Read all at once; as a float32 a rank is exact up to 16 million ids.
+    matrix = sys.modules["torch"].stack([values.flatten().float() for values in facts.values()])
+    told = dict(zip(facts, matrix.tolist(), strict=True))
+    return told | {"raw_rank": [int(rank) for rank in told["raw_rank"]]}
 
 
 def _tell_candidates(
@@ -130,14 +135,12 @@ def _tell_candidates(
     final: Spread,
     top: Any,
     ids: Any,
-    logits: Any,
 ) -> None:
-    raw_scores = raw.at(ids)
-    raw_logits = raw_scores if logits is None else logits.float().gather(-1, ids)
+    raw_logits = raw.at(ids)
     columns = {
         "token_id": ids.tolist(),
         "raw_logit": raw_logits.tolist(),
-        "raw_probability": (raw_scores - raw.log_total).exp_().tolist(),
+        "raw_probability": (raw_logits - raw.log_total).exp_().tolist(),
         "score": top.tolist(),
         "probability": (top - final.log_total).exp_().tolist(),
     }

@@ -21,8 +21,13 @@ def tell(
     final: Spread,
     scores: Scores,
     ids: Any,
+    *,
+    ranked: bool,
 ) -> None:
-    """Write a step's rows of `effects`, in the order in which the processors ran."""
+    """Write a step's rows of `effects`, in the order in which the processors ran.
+
+    The rank of the chosen id is told where it says which processor made it the best one.
+    """
     before, chosen_before = raw, raw.at(ids)
     removed_before = before.removed()
     indices = [pick.source for pick in picks]
@@ -31,6 +36,7 @@ def tell(
         chosen_after, removed_after = after.at(ids), after.removed()
         delta = (chosen_after - chosen_before).squeeze(-1).tolist()
         entropies = before.entropy.tolist(), after.entropy.tolist()
+        ranks = after.rank(chosen_after).squeeze(-1).tolist() if ranked else None
         removed = _newly_removed(before, removed_before, after, removed_after)
         run.recorder.add_facts(
             "effects",
@@ -43,6 +49,7 @@ def tell(
             class_name=class_name,
             removed_tokens=[removed[one] for one in indices],
             chosen_delta=[delta[one] for one in indices],
+            chosen_rank=[ranks[one] for one in indices] if ranks else None,
             entropy_before=[entropies[0][one] for one in indices],
             entropy_after=[entropies[1][one] for one in indices],
         )

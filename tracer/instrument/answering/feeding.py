@@ -23,6 +23,12 @@ def first_given(inputs: Any, *names: str) -> Any:
     return None
 
 
+def with_logits(result: Any) -> int | None:
+    """Tokens of each row that a forward made logits of: all that were fed, or the last alone."""
+    logits = getattr(result, "logits", None)
+    return int(logits.shape[1]) if getattr(logits, "ndim", 0) == 3 else None
+
+
 def ends(position_ids: Any) -> Any:
     """Own copy of the first and last position of row 0, on each axis; on meta there are none."""
     if position_ids is None or position_ids.ndim < 2 or position_ids.shape[-1] == 0:

@@ -1,7 +1,7 @@
 """Observers of generate(): the call, its decoding method, and the parts of each step.
 
-The user's own generate() runs; nothing here loops, chooses or computes a token. What a finished
-call tells is in `generation_facts.py`.
+The user's own generate() runs; nothing here loops, chooses or computes a token. What is in force
+as it begins is in `generation_facts.py`, what came out of it in `answers.py`.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ from pathlib import Path, PurePath
 from typing import Any, Final
 
 from tracer.instrument import modules
-from tracer.instrument.answering import caches, generation_facts
+from tracer.instrument.answering import answers, caches, generation_facts, scoring
 from tracer.instrument.answering.feeding import first_given
 from tracer.instrument.answering.finishes import Watch
 from tracer.instrument.answering.run import Run
@@ -19,7 +19,8 @@ from tracer.instrument.stages import Call, Observer, open_call, open_span
 from tracer.spans import ThreadState
 
 _FOLLOWED: Final = {"_sample": "rows", "_beam_search": "beams", "_assisted_decoding": "drafts"}
-"""Decoding methods whose choices are followed, and how; the first runs for greedy too."""
+"""Decoding methods and how their choices are followed, others as a loop; the first runs for greedy
+too."""
 
 
 _POSITIONAL: Final = ("inputs", "generation_config", "logits_processor", "stopping_criteria")
@@ -51,9 +52,24 @@ def generate(state: ThreadState, call: Call) -> Observer:
     elif not run.mode and outcome.error is None:
         recorder.fault("steps", "generate() ran a loop of which no part is known: no step was seen")
     with state.own_work("facts of the generation"), recorder.guard(call.target.name):
-        generation_facts.tell(run, outcome.result)
+        answers.tell(run, outcome.result)
     state.run, state.counts = outer, outer_counts
     state.mute(False)
+    state.close(span, outcome.status)
+    recorder.flush_if_due(state)
+
+
+def around(state: ThreadState, call: Call) -> Observer:
+    """`generate` of a model's own class: its own work, and the library's generate() within.
+
+    Speech models go over a long recording piece by piece, others ask the language model that they
+    contain; some run a decoding method of the library themselves.
+    """
+    model, recorder = call.args[0], state.recorder
+    modules.meet(recorder, model)
+    name = f"{type(model).__name__}.generate"
+    span = open_call(state, call, name, "own_generate", model=recorder.models.of(model))
+    outcome = yield None
     state.close(span, outcome.status)
     recorder.flush_if_due(state)
 
@@ -72,14 +88,7 @@ def decoding(state: ThreadState, call: Call) -> Observer:
         run.end_setup()
         run.mode = method
         state.recorder.places.source(call.function)  # its text, the loop over the tokens
-        run.follows = _FOLLOWED.get(method, "")
-        if not run.follows:
-            state.recorder.fault(
-                "choices",
-                f"{method}: how this method chooses is not followed, so choices, candidates, "
-                "effects, stops and reasons to end are missing; its steps and what it returned "
-                "are told",
-            )
+        run.follows = _FOLLOWED.get(method, "loop")
         with state.own_work("settings of the generation"), state.recorder.guard(call.target.name):
             generation_facts.tell_setup(run, call.argument(1, "input_ids"), call.kwargs)
     yield None
@@ -132,12 +141,23 @@ def _begin_custom(state: ThreadState, run: Run, input_ids: Any) -> None:
     if config is None or processors is None or criteria is None or input_ids is None:
         state.recorder.fault("settings", f"{run.mode} prepares nothing that is known")
         return
-    run.follows = "rows"
+    run.follows = "loop"
     made = run.parts.get("_prepare_cache_for_generation") or {}
     with state.own_work("settings of the generation"), state.recorder.guard("settings"):
         kwargs = {"generation_config": config[0], "logits_processor": processors}
         kwargs |= {"stopping_criteria": criteria, "cache": first_given(made, *caches.NAMES)}
         generation_facts.tell_setup(run, input_ids, kwargs)
+
+
+def begin_unprepared(state: ThreadState, run: Run, given: dict[str, Any]) -> None:
+    """A loop of the user's own calls the model with inputs that it made itself: a step begins."""
+    ids = first_given(given, "input_ids", "decoder_input_ids")
+    if not run.mode:
+        expanded = run.parts.get("_expand_inputs_for_generation")
+        _begin_custom(state, run, expanded[0] if expanded else ids)
+    run.begin_step(ids)
+    if run.step is not None:
+        run.given(run.step, given)
 
 
 def prepared(state: ThreadState, call: Call) -> Observer:
@@ -157,40 +177,43 @@ def processed(state: ThreadState, call: Call) -> Observer:
     """`LogitsProcessorList.__call__`: the library's own loop over a list of probes."""
     run: Run | None = state.run
     # After the choice it is a draft that is being made, for the next step.
-    if run is None or run.step is None or not run.step.in_forward or run.step.chose:
+    is_draft = run is not None and run.step is not None and run.step.chose and run.loop is None
+    if run is None or run.step is None or not run.step.in_forward or is_draft:
         yield None
         return
     clock = state.recorder.clock
     processors = call.args[0]
-    run.processing_began(call.argument(2, "scores"))
+    scoring.processing_began(run, call.argument(1, "input_ids"), call.argument(2, "scores"))
     probes = []
     changed = None
     if run.follows and state.recorder.options.effects and len(processors):
         probes = [Probe(one, run.step.scores, clock) for one in processors]
         changed = ((type(processors)(probes), *call.args[1:]), call.kwargs)
-    start = clock()
+    start, run.is_processing = clock(), True
     outcome = yield changed
-    run.processing_ended(start, sum(probe.own_ns for probe in probes), outcome.result)
+    run.is_processing = False
+    scoring.processing_ended(run, start, sum(probe.own_ns for probe in probes), outcome.result)
 
 
 def stopped(state: ThreadState, call: Call) -> Observer:
     """`StoppingCriteriaList.__call__`: the token is chosen; is that the end?"""
     run: Run | None = state.run
     # Assisted decoding also asks about its candidates, before the forward that checks them.
-    if run is None or run.step is None or run.step.chose:
+    if run is None or run.step is None or (run.step.chose and run.loop is None):
         yield None
         return
-    run.stopping_began(call.argument(1, "input_ids"))
+    asked = scoring.stopping_began(run, call.argument(1, "input_ids"))
     changed = None
     if run.watches_criteria:
-        criteria, fired = call.args[0], run.step.scores.fired
+        criteria = call.args[0]
+        fired = run.step.scores.fired if asked is None else asked.fired
         changed = (
             (type(criteria)(Watch(one, fired) for one in criteria), *call.args[1:]),
             call.kwargs,
         )
     start = state.recorder.clock()
     outcome = yield changed
-    run.stopping_ended(start, outcome.result)
+    scoring.stopping_ended(run, start, outcome.result, asked)
 
 
 def beams_selected(state: ThreadState, call: Call) -> Observer:

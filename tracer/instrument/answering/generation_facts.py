@@ -1,17 +1,18 @@
-"""What a generate() tells besides its steps: settings with origins, chain, inputs, tokens, finish.
+"""What is in force as a generate() begins to decode: settings with origins, chain, inputs, cache.
 
-Told when the decoding method begins (what is in force) and when the call has returned (what came
-out), as the recorder's own work.
+Told as the recorder's own work; what comes out in the end is told by `answers.py`.
 """
 
 from __future__ import annotations
 
 import sys
+from collections.abc import Iterator
 from typing import Any, Final
 
 from tracer.instrument import measure, model_state, modules
-from tracer.instrument.answering import cached_ids, caches, choices, finishes, generation_settings
+from tracer.instrument.answering import cached_ids, caches, finishes, generation_settings
 from tracer.instrument.answering.beams import Beams
+from tracer.instrument.answering.own_loops import OwnLoop
 from tracer.instrument.answering.run import Run
 from tracer.instrument.asking import consumed, tokens
 from tracer.instrument.asking.vocabulary import TextAssembler
@@ -28,7 +29,8 @@ def tell_setup(run: Run, input_ids: Any, kwargs: dict[str, Any]) -> None:
     run.chosen = [[] for _ in run.prompt]
     run.texts = [[] for _ in run.prompt]
     run.finished = [False] * len(run.prompt)
-    run.own_config = run.model.generation_config.to_dict()
+    own = run.model.generation_config.to_dict()
+    run.own_config = {name: generation_settings.plain(value) for name, value in own.items()}
     run.defaults = generation_settings.library_defaults(run.model.generation_config)
     run.is_greedy = not config.do_sample
     run.max_length = config.max_length
@@ -42,6 +44,8 @@ def tell_setup(run: Run, input_ids: Any, kwargs: dict[str, Any]) -> None:
     if run.follows == "beams":
         returned = config.num_return_sequences or 1
         run.beams = Beams(config.num_beams, returned, len(run.prompt[0]))
+    if run.follows == "loop":
+        run.loop = OwnLoop(run.prompt)
     run.chain_length = len(kwargs["logits_processor"])
     _tell_call(run, config, kwargs)
     cached_ids.compare(run, kwargs.get("cache", kwargs.get("past_key_values")))
@@ -117,10 +121,8 @@ def mode(run: Run) -> str:
         how = f"beam search, {how}"
     elif run.follows == "drafts":
         how = f"assisted by {run.drafting}, {how}" if run.drafting else f"assisted, {how}"
-    elif not run.follows:
-        how = run.mode.strip("_")
-    elif run.is_custom:
-        how = "custom"
+    elif run.follows == "loop":
+        how = "custom" if run.is_custom else run.mode.strip("_")
     return f"{how} ({run.mode})"
 
 
@@ -207,14 +209,12 @@ def _plain_attributes(part: Any) -> dict[str, Any]:
 
 
 def _tell_inputs(run: Run) -> None:
-    for name, value in run.kwargs.items():
-        if not hasattr(value, "element_size"):
-            continue
+    for name, value in _tensors(run):
         run.recorder.add_fact(
             "inputs",
             run.span.seq,
             run.span.seq,
-            tensor=run.model.main_input_name if name == "inputs" else name,
+            tensor=name,
             shape=measure.shape_of(value),
             dtype=measure.dtype_name(value.dtype),
             device=str(value.device),
@@ -222,98 +222,13 @@ def _tell_inputs(run: Run) -> None:
         )
 
 
-def tell(run: Run, result: Any) -> None:
-    """What came out: choices with their ends, tokens of prompt and answer, images."""
-    returned = getattr(result, "sequences", result)
-    rows = returned.tolist() if hasattr(returned, "tolist") else None
-    finish = None
-    if run.beams is not None:
-        finish = run.beams.finish(run, rows)
-        _take_sequences(run, run.beams)
-    elif run.follows:
-        finish = [run.ends.get(row, "unfinished") for row in range(len(run.chosen))]
-        _tell_choices(run, rows, finish)
-        cached_ids.remember(run, rows)
-    elif run.prompt and rows is not None:
-        _take_returned(run, rows)
-    run.span.columns["finish"] = finish
-    if not run.prompt and not run.delegates:
-        consumed.note_given(run)
-    if run.prompt:
-        _tell_answer(run, rows, consumed.tell_prompt(run))
-        consumed.tell_images(run)
-
-
-def _take_sequences(run: Run, beams: Beams) -> None:
-    """From now on a row is a returned sequence, no longer a beam."""
-    ways = beams.paths or [[] for _ in range(len(run.prompt) // beams.count * beams.returned)]
-    rows = [row // beams.returned * beams.count for row in range(len(ways))]
-    run.prompt = [run.prompt[row] for row in rows]
-    if run.encoding is not None and run.encoding.times == beams.count:
-        run.encoding = run.encoding.repeated(beams.returned)
-    if run.first_positions is not None:
-        run.first_positions = [[axis[row] for row in rows] for axis in run.first_positions]
-    run.chosen = [[one["token_id"] for one in way] for way in ways]
-    run.texts = [[one["text"] for one in way] for way in ways]
-
-
-def _take_returned(run: Run, rows: list[list[int]]) -> None:
-    """Of a decoding method that is not followed, what it returned is the answer."""
-    columns = run.span.columns
-    beams, returned = (
-        max(columns["beams"], columns["return_sequences"]),
-        columns["return_sequences"],
-    )
-    prompts = [run.prompt[row // returned * beams] for row in range(len(rows))]
-    run.prompt, run.chosen, run.texts = prompts, [], []
-    for prompt, ids in zip(prompts, rows, strict=True):
-        answer = ids[len(prompt) :]
-        end = next((n for n, one in enumerate(answer) if one in run.stop_ids), len(answer) - 1)
-        run.chosen.append(answer[: end + 1])  # a row that ended before the others is padded
-        text = TextAssembler(run.vocabulary, after=prompt).add if run.vocabulary else _no_text
-        run.texts.append([text(one) for one in run.chosen[-1]])
-
-
-def _no_text(token_id: int) -> str | None:
-    return None
-
-
-def _tell_choices(run: Run, rows: list[list[int]] | None, finish: list[str]) -> None:
-    """The last choice of each row: it stands if what was returned has it."""
-    for row, choice in list(run.last_choice.items()):
-        place = len(run.prompt[row]) + len(run.chosen[row]) - 1
-        choice["text"] = run.end_text(row)
-        stands = None
-        if rows is not None:
-            stands = place < len(rows[row]) and rows[row][place] == choice["token_id"]
-        choices.release(run, row, accepted=stands, finish=finish[row])
-
-
-def _tell_answer(run: Run, rows: list[list[int]] | None, numbers: list[int]) -> None:
-    """Tokens of the answer; `numbers` are the running numbers of each row's first."""
-    part = "decoder" if consumed.is_encoder_decoder(run) else None
-    for row, ids in enumerate(run.chosen):
-        start = len(run.prompt[row])
-        for place, token_id in enumerate(ids):
-            if rows is not None and (
-                start + place >= len(rows[row]) or rows[row][start + place] != token_id
-            ):
-                continue
-            vocab, raw = run.vocabulary.piece(token_id) if run.vocabulary else (None, None)
-            special = run.vocabulary.is_special(token_id) if run.vocabulary else None
-            run.recorder.add_fact(
-                "tokens",
-                run.span.seq,
-                run.span.seq,
-                row=row,
-                index=numbers[row] + place,
-                position=start + place,
-                part=part,
-                token_id=token_id,
-                vocab=vocab,
-                bytes_hex=None if raw is None else raw.hex(),
-                text=run.texts[row][place],
-                kind=None if special is None else ("special" if special else "text"),
-                origin="generated",
-                attended=True,
-            )
+def _tensors(run: Run) -> Iterator[tuple[str, Any]]:
+    """Tensors among the arguments by name; those in a list, as pictures may come, each by place."""
+    for name, value in run.kwargs.items():
+        named = run.model.main_input_name if name == "inputs" else name
+        if hasattr(value, "element_size"):
+            yield named, value
+        elif isinstance(value, list):
+            for place, one in enumerate(value):
+                if hasattr(one, "element_size"):
+                    yield f"{named}[{place}]", one

@@ -50,7 +50,7 @@ _NOT_SETTINGS: Final = frozenset({"transformers_version"})
 
 def tell(run: Run, config: Any) -> None:
     """Write `settings` of scope generate: what has a value, and what was asked for."""
-    effective = config.to_dict()
+    effective = {name: plain(value) for name, value in config.to_dict().items()}
     asked = {name for name in run.kwargs if name in effective}
     for name, value in effective.items():
         if name in _NOT_SETTINGS or name.startswith("_"):  # tensors made of other settings
@@ -75,6 +75,13 @@ def tell(run: Run, config: Any) -> None:
         )
 
 
+def plain(value: Any) -> Any:
+    """A setting without tensors and arrays, which no comparison says yes or no of."""
+    if hasattr(value, "tolist"):
+        return value.tolist()
+    return [plain(one) for one in value] if isinstance(value, list | tuple) else value
+
+
 def _of_model(run: Run, name: str, value: Any) -> Any:
     """What the model itself has for a setting that has another value in force."""
     own = run.own_config.get(name)
@@ -84,12 +91,13 @@ def _of_model(run: Run, name: str, value: Any) -> Any:
 def origin_of(run: Run, name: str, value: Any) -> tuple[str, Any]:
     """Where a value in force comes from, and what the user asked for (None when nothing)."""
     pipeline, asked = run.recorder.notes.get("pipelines", {}).get(run.state.ident) or (None, {})
+    value = plain(value)
     if run.own_config.get(name) != value and _is_of_pipeline(pipeline, asked, name, value):
         return "pipeline", None
     if run.kwargs.get(name) is not None:
-        given = run.kwargs[name]
+        given = plain(run.kwargs[name])
         return ("call" if given == value else "derived"), given
-    passed = getattr(run.kwargs.get("generation_config"), name, None)
+    passed = plain(getattr(run.kwargs.get("generation_config"), name, None))
     own = run.own_config.get(name)
     is_copy = pipeline is not None and passed == own  # it hands on what the model itself has
     if passed is not None and not is_copy and not _is_default(run, name, passed, own):
@@ -129,7 +137,7 @@ def library_defaults(config: Any) -> dict[str, Any]:
     if release() >= FIVE:
         return {}
     values: dict[str, Any] = type(config)().to_dict()
-    return {name: value for name, value in values.items() if value is not None}
+    return {name: plain(value) for name, value in values.items() if value is not None}
 
 
 def file_read(state: ThreadState, call: Call) -> Observer:

@@ -18,9 +18,10 @@ from tracer.instrument.answering.feeding import (
     first_given,
     index_ends,
     read_ends,
+    with_logits,
 )
 from tracer.instrument.answering.step import Row
-from tracer.instrument.hooks import InertInCopies
+from tracer.instrument.hooks import InertInCopies, every_module
 from tracer.instrument.installer import tracing_test
 from tracer.instrument.stages import Call, Outcome
 from tracer.recorder import Recorder
@@ -156,6 +157,7 @@ def end(state: ThreadState, step: Step, outcome: Outcome) -> None:
         columns |= {
             "rope_index_calls": counts.get("rope_index_calls", 0),
             "rotary_applications": counts.get("rotary_applications", 0),
+            "logits_tokens": with_logits(outcome.result),
         }
         if recorder.options.detail != "stages":
             columns["rotary_calls"] = caches.count_rotary(recorder, state.rows, step.first_row)
@@ -251,7 +253,7 @@ def _watch_positions(recorder: Recorder, model: Any) -> None:
             if hasattr(given, "ndim"):
                 step.positions = ends(given)
 
-    for module in model.modules():
+    for module in every_module(model):
         if caches.is_rotary(type(module).__name__):
             handle = module.register_forward_pre_hook(InertInCopies(rotating), with_kwargs=True)
             recorder.notes["handles"].append(handle)

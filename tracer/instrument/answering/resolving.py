@@ -6,7 +6,7 @@ lab adds no synchronisation.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from tracer.instrument.answering import caches, choices, drafts
 from tracer.instrument.answering.feeding import read_ends, read_pair
@@ -31,7 +31,9 @@ def resolve(run: Run, step: Step, *, goes_on: bool) -> None:
 
 
 def _tell_choices(run: Run, step: Step) -> None:
-    if run.beams is not None:
+    if run.loop is not None:
+        run.loop.tell(run, step)
+    elif run.beams is not None:
         run.beams.tell(run, step)
     elif run.follows == "drafts":
         drafts.tell(run, step)
@@ -49,11 +51,16 @@ def _complete_row(run: Run, step: Step, goes_on: bool) -> None:
     before = None if cache is None else caches.read(step.seen_before)
     after = caches.read(step.seen_after)
     fed_from, fed_to = read_pair(step.fed_at)
-    if cache is not None and fed_from is not None and fed_to is not None:
+    counts = cache is not None and caches.counts_tokens(cache)
+    if counts and fed_from is not None and fed_to is not None:
         before = fed_from if before is None else before
         after = fed_to + 1 if after is None and step.is_fed else after
+    if step.is_fed and before == after == 0:  # the library made it, the model never looks at it
+        cache = before = after = None
+        run.cache_unused()
     first, last = read_ends(step.positions)
-    if run.follows and goes_on and not run.rounds:  # a forward without a choice after it
+    # A forward without a choice after it; in a loop of another making the choice may come late.
+    if goes_on and run.follows and not run.rounds and not _ends_prompt(run, columns):
         columns["kind"] = "chunk"
         if cache is not None and not step.in_forward:
             run.recorder.fault(
@@ -94,6 +101,13 @@ def _complete_row(run: Run, step: Step, goes_on: bool) -> None:
             after if step.fed_at is not None and caches.is_preallocated(cache) else None,
         )
     step.row[1].update(columns)
+
+
+def _ends_prompt(run: Run, columns: dict[str, Any]) -> bool:
+    """Whether a loop of another making has fed its prompt, or goes on behind it."""
+    return run.loop is not None and (
+        columns["kind"] == "decode" or run.is_prompt_fed(columns.get("input_tokens") or 0)
+    )
 
 
 def _rotary_calls(run: Run, step: Step) -> int | None:

@@ -8,15 +8,23 @@ from __future__ import annotations
 import sys
 from typing import Any
 
-from tracer.instrument.answering import caches, device_time, resolving
+from tracer.instrument.answering import caches, device_time, resolving, scoring
 from tracer.instrument.answering.beams import Beams
-from tracer.instrument.answering.feeding import describe_mask, ends, first_given, index_ends
-from tracer.instrument.answering.scores import Scores
+from tracer.instrument.answering.feeding import (
+    describe_mask,
+    ends,
+    first_given,
+    index_ends,
+    with_logits,
+)
+from tracer.instrument.answering.own_loops import OwnLoop
 from tracer.instrument.answering.step import Step
 from tracer.instrument.asking import tokens
 from tracer.instrument.asking.encodings import Encoding
+from tracer.instrument.asking.replaced import Features
 from tracer.instrument.asking.vocabulary import TextAssembler, Vocabulary
 from tracer.instrument.stages import Outcome
+from tracer.places import Reached
 from tracer.spans import Place, Span, ThreadState
 
 
@@ -51,14 +59,16 @@ class Run:
         self.tokenizer: Any = None
         self.vocabulary: Vocabulary | None = None
         self.assemblers: list[TextAssembler] = []
-        self.features: list[Any] = []
-        self.replaced: list[bool] = []
+        self.features: list[Features] = []
+        self.replaced: list[list[bool | None]] | None = None  # row, place of the prompt
         self.first_positions: list[list[list[int]]] | None = None
         self.is_custom = False  # the decoding loop is not the library's
         self.delegates = False  # a generate() of the same model within it does the work
-        self.follows = ""  # how choices are followed: rows, beams, drafts, or not at all
+        self.follows = ""  # how choices are followed: rows, beams, drafts or loop
         self.drafting = ""  # class of what proposes tokens
         self.beams: Beams | None = None
+        self.loop: OwnLoop | None = None  # of another making than the library's
+        self.is_processing = False  # logits processors run, which may call the model
         self.ends: dict[int, str] = {}  # why a row ended
         self.watches_criteria = False
         self.is_greedy = True
@@ -70,6 +80,19 @@ class Run:
         self.defaults: dict[str, Any] = {}  # the library's own, where a config object holds them
         self.stacks: dict[tuple[int, int], str] = {}
         self.places: dict[str, Place] = {}  # by the stack
+        self.reached: Reached | None = None  # the loop's frame, where it stood last
+
+    @property
+    def is_past_prompt(self) -> bool:
+        """Whether the prompt is through: a choice tells, but in a loop of another making."""
+        if self.rounds or self.loop is None:
+            return bool(self.rounds)
+        return self.loop.is_scored or self.is_prompt_fed(0)
+
+    def is_prompt_fed(self, more: int) -> bool:
+        """Whether the whole prompt has been fed with so many tokens more."""
+        fed = self.cached_before + self.prompt_fed + more
+        return bool(self.prompt) and fed >= len(self.prompt[0])
 
     # Boundaries
 
@@ -85,7 +108,7 @@ class Run:
         self.resolve(goes_on=True)
         self.number += 1
         state = self.state
-        stage = "decode" if self.rounds else "prefill"
+        stage = "decode" if self.is_past_prompt else "prefill"
         steps = self.recorder.options.steps
         state.mute(steps is not None and self.number not in steps)
         places = self.recorder.places
@@ -113,20 +136,24 @@ class Run:
         where = (0, 0) if loop is None else (id(loop.f_code), loop.f_lasti)
         if where not in self.stacks:
             self.stacks[where] = places.stack(loop)
-        return self.stacks[where]
+        stack = self.stacks[where]
+        self.reached = None if loop is None else (id(loop), loop.f_lasti, stack)
+        return stack
 
     def prepared(self, outcome: Outcome) -> None:
         """The inputs are ready: how many tokens, where, under which mask."""
         step = self.step
         if step is None or outcome.result is None:
             return
-        now = self.recorder.clock()
-        inputs = outcome.result
+        step.columns["prepare_ns"] = self.recorder.clock() - step.start_ns
+        self.given(step, outcome.result)
+
+    def given(self, step: Step, inputs: Any) -> None:
+        """What the forward of a step is given."""
         ids = first_given(inputs, "input_ids", "inputs_embeds", "decoder_input_ids")
         mask = inputs.get("attention_mask")
         cache = first_given(inputs, *caches.NAMES)
         step.columns |= {
-            "prepare_ns": now - step.start_ns,
             "input_tokens": None if ids is None else int(ids.shape[1]),
             "mask": describe_mask(mask),
         }
@@ -150,6 +177,14 @@ class Run:
         """Whether this forward is the current step's own."""
         return self.step is not None and not self.step.in_forward and model is self.model
 
+    def is_between_forwards(self, model: Any) -> bool:
+        """Whether a loop of the user's own may call this model past its preparation of inputs."""
+        is_free = self.step is None or self.step.columns.get("forward_ns") is not None
+        is_ready = "_get_stopping_criteria" in self.parts and not self.is_processing
+        return callable(self.kwargs.get("custom_generate")) and (
+            model is self.model and is_free and is_ready
+        )
+
     def forward_began(self, device: Any = None) -> None:
         """The model's forward begins, on this device."""
         step = self.step
@@ -172,88 +207,23 @@ class Run:
         if result is None:
             return
         step.is_fed = True
-        cache = first_given(result, *caches.NAMES)
+        cache = first_given(result, *caches.NAMES) if hasattr(result, "get") else None
         self.last_cache = cache if cache is not None else self.last_cache
         step.seen_after = caches.counted(self.last_cache, step.fed_at)
-        if self.follows:
-            self._keep_logits(step, result.logits)
-
-    def _keep_logits(self, step: Step, logits: Any) -> None:
-        """Copy the model's own logits, where they are wanted or never meet a processor."""
-        is_wanted = self.recorder.options.logits
-        if self.follows == "drafts":
-            places = 1 if step.drafted is None else 1 + len(step.drafted)
-            if is_wanted or not self.chain_length:
-                step.scores.logits = logits[0, -places:].detach().clone()
-        elif is_wanted or self.follows == "beams":  # whose processors are given log-probabilities
-            step.scores.logits = logits[:, -1].detach().clone()
-
-    def processing_began(self, scores: Any) -> None:
-        """Logits processors are about to run; their input is kept until the step is resolved."""
-        step = self.step
-        if step is not None and self.follows:
-            started = self.recorder.clock()
-            if step.scores.raw is not None:  # another place of the same forward
-                step.earlier.append(step.scores)
-                step.scores = Scores(logits=step.scores.logits)
-            step.scores.raw = scores.detach().clone()
-            step.own_ns += self.recorder.clock() - started
-
-    def processing_ended(self, start: int, own_ns: int, result: Any) -> None:
-        """Logits processors have run."""
-        step = self.step
-        if step is None:
-            return
-        end = self.recorder.clock()
-        step.processors_end = end
-        step.own_ns += own_ns
-        took = end - start - own_ns
-        step.columns["processors_ns"] = step.columns.get("processors_ns", 0) + took
-        if self.follows and result is not None:
-            step.scores.final = self._final_scores(step.scores, result)
-            step.own_ns += self.recorder.clock() - end
-
-    def _final_scores(self, scores: Scores, result: Any) -> Any:
-        """The scores chosen from, copied only where no copy of them exists yet."""
-        if scores.after:
-            return scores.after[-1][1]
-        return result.detach().clone() if self.chain_length else scores.raw
-
-    def stopping_began(self, input_ids: Any) -> None:
-        """The choice is made and stands at the end of the ids."""
-        step = self.step
-        if step is None:
-            return
-        now = self.recorder.clock()
-        if step.processors_end is not None:
-            step.columns["select_ns"] = max(0, now - step.processors_end)
-        if self.follows == "rows":
-            step.scores.chosen = input_ids[:, -1].clone()
-        elif self.follows == "drafts":
-            known = len(self.prompt[0]) + len(self.chosen[0])
-            step.scores.chosen = input_ids[0, known:].clone()
-            # What did not stand has been cut off the cache by now.
-            step.seen_after = caches.counted(self.last_cache, step.fed_at)
-
-    def stopping_ended(self, start: int, result: Any) -> None:
-        """The stopping test has run: the step is over."""
-        step = self.step
-        if step is None:
-            return
-        step.columns["stop_ns"] = self.recorder.clock() - start
-        if hasattr(result, "clone"):
-            step.scores.stopped = result.clone()
-        self.rounds += 1
-        step.chose = True
-        if self.follows != "beams":  # there the beams are still to be selected and put in order
-            self._end_step(step)
+        step.columns["logits_tokens"] = with_logits(result)
+        logits = getattr(result, "logits", None)
+        if self.loop is not None and logits is not None:
+            self.loop.forward_ended(logits)
+        elif self.follows:
+            scoring.keep_logits(self, step, logits)
 
     def beams_selected(self, given: dict[str, Any], result: Any) -> None:
         """Beam search has selected what goes on."""
         if self.step is not None and self.beams is not None:
             self.step.selection = self.beams.selected(self.rounds - 1, given, result)
 
-    def _end_step(self, step: Step) -> None:
+    def end_step(self, step: Step) -> None:
+        """Its span ends; its row waits for what is read later."""
         if step.row is None:
             step.row = self.state.close_held(step.span)
 
@@ -264,9 +234,16 @@ class Run:
         step, self.step = self.step, None
         if step is None:
             return
-        self._end_step(step)
+        self.end_step(step)
         self.state.mute(False)
         resolving.resolve(self, step, goes_on=goes_on)
+
+    def cache_unused(self) -> None:
+        """A cache was handed over, and nothing put into it."""
+        words = "never filled by the model"
+        why = self.span.columns.get("cache_why") or ""
+        if words not in why:
+            self.span.columns["cache_why"] = f"{why}, {words}"
 
     def end_text(self, row: int) -> str | None:
         """Text of a row's last token, with what its unfinished bytes read as."""

@@ -30,6 +30,7 @@ class Spread:
     log_total: Any  # (rows, 1)
     entropy: Any  # (rows,)
     top: Any = None  # values and indices of the best ids, best first, where they were looked up
+    is_uncut: bool = False  # known to have no score of -inf
 
     @classmethod
     def over_all(cls, scores: Any) -> Spread:
@@ -52,13 +53,18 @@ class Spread:
     def of(cls, scores: Any) -> Spread:
         """Of scores about which nothing is known."""
         torch = sys.modules["torch"]
-        is_cut = bool(torch.isneginf(scores.amin()))
-        return cls.of_the_best(scores) if is_cut else cls.over_all(scores)
+        if torch.isneginf(scores.amin()):
+            return cls.of_the_best(scores)
+        spread = cls.over_all(scores)
+        spread.is_uncut = True
+        return spread
 
     def removed(self) -> list[int]:
         """How many ids have a score of -inf, a row."""
         torch = sys.modules["torch"]
-        if self.support is self.scores and not torch.isneginf(self.scores.amin()):
+        if self.is_uncut or (
+            self.support is self.scores and not torch.isneginf(self.scores.amin())
+        ):
             return [0] * len(self.scores)
         kept = (~torch.isneginf(self.support)).sum(-1)
         return [int(count) for count in (self.scores.shape[-1] - kept).tolist()]

@@ -92,10 +92,24 @@ def _for_each_row(run: Run, rows: list[Any] | None) -> list[Any] | None:
     return encodings.repeat(rows, times)
 
 
+def _replaced(run: Run) -> list[bool]:
+    """Of each placeholder in turn whether a feature took its place; empty where nobody knows."""
+    marks, every = run.placeholders(), run.replaced
+    if every is None or len(every) != len(run.prompt):
+        return []
+    found = [
+        one
+        for row, ids in zip(every, run.prompt, strict=True)
+        for one, token_id in zip(row, ids, strict=True)
+        if marks.kind(token_id)
+    ]
+    return [bool(one) for one in found] if None not in found else []
+
+
 def tell_images(run: Run) -> None:
     """Write the images of the prompt, with the embeddings that their features replaced."""
     if run.encoding is None:
         return
-    rows = encoder_rows(run) if is_encoder_decoder(run) else run.prompt
-    for image in image_rows.placed(run.encoding, rows, run.placeholders(), run.replaced):
+    rows, marks = encoder_rows(run) if is_encoder_decoder(run) else run.prompt, run.placeholders()
+    for image in image_rows.placed(run.encoding, rows, marks, _replaced(run)):
         image_rows.tell(run.recorder, image, run.span.seq, run.span.seq)

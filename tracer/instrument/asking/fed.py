@@ -9,11 +9,11 @@ waits for it.
 from __future__ import annotations
 
 import dataclasses
-import sys
 from typing import Any
 
-from tracer.instrument.asking import encodings, image_rows, tokens
+from tracer.instrument.asking import encodings, image_rows, replaced, tokens
 from tracer.instrument.asking.encodings import Encoding
+from tracer.instrument.asking.replaced import Features
 from tracer.recorder import Recorder
 from tracer.spans import ThreadState
 
@@ -34,7 +34,7 @@ class Fed:
     mask: Any
     marks: tokens.Placeholders
     part: str | None
-    features: list[Any] = dataclasses.field(default_factory=list)
+    features: list[Features] = dataclasses.field(default_factory=list)
     compared: tuple[int, Any] | None = None
     positions: Any = None
 
@@ -47,19 +47,17 @@ class Fed:
     def compare(self, embeddings: Any) -> None:
         """Set each placeholder's embedding against its feature; nothing is read from a device."""
         made, self.features = self.features, []
-        features = made[0] if len(made) == 1 else sys.modules["torch"].cat(made)
         flat = embeddings.detach().reshape(-1, embeddings.shape[-1])
         ids = self.ids.reshape(-1)
-        if len(flat) != len(ids) or not len(features):
+        count = sum(len(one.rows) for one in made)
+        if len(flat) != len(ids) or not count:
             return
         image, video = (
             (ids == mark) if mark is not None else ids.new_zeros(ids.shape).bool()
             for mark in (self.marks.image, self.marks.video)
         )
-        # Features of all images come first, then those of all videos.
-        place = image.cumsum(0) - 1 + video * (image.sum() + video.cumsum(0) - image.cumsum(0))
-        own = features.to(flat.device, flat.dtype)[place.clamp(0, len(features) - 1)]
-        self.compared = len(features), (flat == own).all(-1) & (image | video)
+        equal = replaced.expect(made, image, video).equal(flat)
+        self.compared = count, replaced.best(equal)
 
     def replaced(self, rows: list[list[int]]) -> list[bool]:
         """Of each placeholder in turn whether a feature took its place; empty if nobody knows."""

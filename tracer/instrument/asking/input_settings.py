@@ -12,6 +12,7 @@ from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Any, Final
 
 from tracer.instrument.asking import resizes
+from tracer.instrument.asking.known_arguments import read_by
 from tracer.instrument.stages import Call, Observer, open_span
 from tracer.recorder import Recorder
 from tracer.spans import ThreadState
@@ -184,11 +185,14 @@ def _of_tokenizer(recorder: Recorder, work: Work) -> Iterator[Row]:
     effective["truncation_side"] = getattr(tokenizer, "truncation_side", None)
     if effective.get("padding_side") is None:
         effective["padding_side"] = getattr(tokenizer, "padding_side", None)
+    swallowed = frozenset(work.asked) - read_by(tokenizer, signature, work.asked)
     for name, value in effective.items():
         if value is None and name not in work.asked:
             continue
         origin = _tokenizer_origin(recorder, work, given, name, value)
         used, why = _use(work.settings, name, effective)
+        if name in swallowed:
+            used, why = False, "accepted and dropped: this tokenizer has no such setting"
         asked = plain(work.asked.get(name))
         yield Row("tokenizer", name, asked, plain(value), origin, used, why)
 

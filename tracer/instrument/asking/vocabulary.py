@@ -150,7 +150,7 @@ class TextAssembler:
 
     def fork(self) -> TextAssembler:
         """Another one that has read the same so far."""
-        other = TextAssembler(self._vocabulary)
+        other = TextAssembler(self._vocabulary, after=self._ids)
         other._decoder.setstate(self._decoder.getstate())
         return other
 

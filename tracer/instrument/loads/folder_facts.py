@@ -272,7 +272,7 @@ def _fate(load: Load, key: str, path: str) -> tuple[str, str]:
         return shard_facts.fate(load, load.shards, key, path)
     plan = load.plans.get(key)
     if load.file_of.get(key) != path:
-        return "discarded", f"{Path(load.file_of[key]).name} holds the same name and was read later"
+        return "skipped", f"{Path(load.file_of[key]).name} holds the same name and comes later"
     if plan is None:
         return "unexpected", "no parameter of the model goes by this name, renamed or not"
     targets = load.targets_of(plan.param)

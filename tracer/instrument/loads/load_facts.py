@@ -9,16 +9,22 @@ from __future__ import annotations
 from typing import Any
 
 from tracer.instrument import measure
-from tracer.instrument.loads import devices, load_settings, placements, resolution
+from tracer.instrument.loads import devices, load_settings, placements, renames, resolution
 from tracer.instrument.loads.folder_facts import folder_of, tell_checkpoint
 from tracer.instrument.loads.load_notes import Load
+from tracer.instrument.loads.named_tensors import (
+    Named,
+    named_tensors,
+    tied_names,
+    without_adapter,
+)
 from tracer.instrument.targets import ADAPTER_MARK
 from tracer.rows import shape_text
 
 
 def tell_meta(load: Load, model: Any) -> None:
     """Note what `meta_params` will tell: the model as built, before any weight."""
-    _note_built(load, placements.named_tensors(model))
+    _note_built(load, named_tensors(model))
 
 
 def tell_adapter(load: Load, model: Any) -> None:
@@ -26,15 +32,14 @@ def tell_adapter(load: Load, model: Any) -> None:
     if getattr(model, ADAPTER_MARK, False):
         added = [
             each
-            for each in placements.named_tensors(model)
-            if each.name not in load.expected
-            and placements.without_adapter(each.name) not in load.expected
+            for each in named_tensors(model)
+            if each.name not in load.expected and without_adapter(each.name) not in load.expected
         ]
         _note_built(load, added)
         write_meta(load)
 
 
-def _note_built(load: Load, named: list[placements.Named]) -> None:
+def _note_built(load: Load, named: list[Named]) -> None:
     shapes = {each.name: tuple(each.tensor.shape) for each in named}
     load.expected |= shapes
     sizes = [measure.size_of(each.tensor) for each in named]
@@ -74,12 +79,12 @@ def write_meta(load: Load) -> None:
 def tell(load: Load, model: Any, outer: Load | None) -> None:
     """All tables of a load that ended well."""
     tell_adapter(load, model)
-    named = placements.named_tensors(model)
-    tied = placements.tied_names(load, named)
+    named = named_tensors(model)
+    tied = tied_names(load, named)
     _tell_model(load, model, named, tied)
     placements.note_replaced(load, named, tied)
     tell_checkpoint(load, has_failed=False)
-    placements.describe(load, named, tied)
+    placements.describe(load, named, tied, renames.passed_over(model)[0])
     if outer is not None:
         placements.hand_out(load, outer, named)
     load_settings.tell(load, model)
@@ -89,9 +94,7 @@ def tell(load: Load, model: Any, outer: Load | None) -> None:
         configs[load.model] = generation.to_dict()
 
 
-def _tell_model(
-    load: Load, model: Any, named: list[placements.Named], tied: dict[str, str]
-) -> None:
+def _tell_model(load: Load, model: Any, named: list[Named], tied: dict[str, str]) -> None:
     config = model.config
     unique = {id(each.tensor): each for each in named}.values()
     folder, recorder = folder_of(load), load.state.recorder

@@ -115,6 +115,12 @@ class Load:
     """Cells of `tensor_loads` that many tensors have in common, put together by `read_rows`."""
     read_source: str | None = None
     read_stack: str | None = None
+    conversions: list[Any] | None = None
+    """The library's renamings and converters, where a quantiser has its own among them."""
+    quantiser: str | None = None
+    """Method of the quantiser that takes part, such as `fp8`."""
+    made: set[str] = dataclasses.field(default_factory=set)
+    """What a quantiser gave values to that no file has."""
     shards: Shards | None = None  # of generation 4 only, which reads shard by shard
 
     @property

@@ -7,6 +7,7 @@ Function and line numbers were read in transformers 5.24.0.
 from __future__ import annotations
 
 import os
+from collections.abc import Collection
 from typing import Any
 
 from tracer.instrument import measure, memory, modules
@@ -19,12 +20,14 @@ from tracer.instrument.loads import (
     names_apart,
     part_settings,
     placements,
+    quantisers,
     read_rows,
     shard_rows,
     written,
 )
 from tracer.instrument.loads.load_notes import JOBS, Load
 from tracer.instrument.stages import Call, Observer, open_call, open_span
+from tracer.instrument.targets import HAD_A_PLACE, WAS_SET
 from tracer.instrument.verifying import verification
 from tracer.recorder import Recorder
 from tracer.spans import ThreadState, uncollected
@@ -195,12 +198,20 @@ def weights(state: ThreadState, call: Call) -> Observer:
     if load is not None and outcome.error is None:
         info = outcome.result[0]
         load.mismatched |= {entry[0] for entry in info.mismatched_keys}
+        _note_done(state.recorder, call.argument(0, "model"), info.missing_keys)
     times = zip(*load.times.values(), strict=True) if load is not None and load.times else ()
     totals = [sum(filter(None, one)) for one in times] or [0, 0, 0]
     names = ("wait_ns", "convert_ns", "place_ns")
     summary = {"tensors": len(state_dict)} | dict(zip(names, totals, strict=True))
     state.close(span, outcome.status, summary=summary)
     memory.sample_memory(state, "tensor_load", "after the weights")
+
+
+def _note_done(recorder: Recorder, model: Any, missing: Collection[str]) -> None:
+    """What else must have been seen: nothing, where no tensor of the files fits the model."""
+    held = [one for name, one in model.named_parameters() if name not in missing]
+    recorder.targets_done[HAD_A_PLACE] += bool(held)
+    recorder.targets_done[WAS_SET] += any(one.device.type != "meta" for one in held)
 
 
 def finalized(state: ThreadState, call: Call) -> Observer:
@@ -223,13 +234,14 @@ def moved_missing(state: ThreadState, call: Call) -> Observer:
     and after `_initialize_missing_keys` tells fresh values from memory that nobody wrote.
     """
     span = open_span(state, call)
-    outcome = yield None
     load, model = state.load, call.args[0]
+    made = set() if load is None else quantisers.made_so_far(load, model)
+    outcome = yield None
     if load is not None and outcome.error is None:
         with state.own_work("memory without values"):
-            load.before_fill = {
-                each.name: written.state_of(each.tensor)
-                for each in placements.named_tensors(model, besides=load.placed)
-                if each.tensor.device.type != "meta"
-            }
+            for each in quantisers.unread(load, model):
+                if id(each.tensor) in made:
+                    load.made.add(each.name)
+                else:
+                    load.before_fill[each.name] = written.state_of(each.tensor)
     state.close(span, outcome.status)

@@ -6,78 +6,19 @@ An origin rests on what was seen to happen; nothing is compared with the files' 
 
 from __future__ import annotations
 
-import functools
 import itertools
 import operator
+import re
 import weakref
-from collections.abc import Collection, Iterator
-from typing import Any, Final, NamedTuple
+from typing import Any, Final
 
 from tracer.formats.entries import dtype_name
 from tracer.instrument import measure
 from tracer.instrument.loads import extremes, shard_facts, written
 from tracer.instrument.loads.load_notes import NO_TIMES, Inner, Load, Plan
+from tracer.instrument.loads.named_tensors import Named, residence, without_adapter
 from tracer.rows import names_text, shape_text
-
-
-class Named(NamedTuple):
-    """A parameter or buffer under one of its names, with the module that holds it."""
-
-    name: str
-    tensor: Any
-    module: Any
-    kind: str
-    persistent: bool
-
-
-# A NamedTuple's own constructor is a function of Python; this is the one below it.
-_named: Final = functools.partial(tuple.__new__, Named)
-
-
-def named_tensors(model: Any, besides: Collection[str] = ()) -> list[Named]:
-    """Every parameter, then every buffer, by each of its names, tied ones included.
-
-    Args:
-        model: The model.
-        besides: Names that are left out.
-    """
-    parameters: list[Named] = []
-    buffers: list[Named] = []
-    for path, module in _modules(model):
-        for leaf, tensor in module._parameters.items():
-            if tensor is not None and (not besides or path + leaf not in besides):
-                parameters.append(_named((path + leaf, tensor, module, "parameter", True)))
-        if module._buffers:
-            passing = module._non_persistent_buffers_set
-            for leaf, tensor in module._buffers.items():
-                if tensor is not None and path + leaf not in besides:
-                    is_kept = leaf not in passing
-                    buffers.append(_named((path + leaf, tensor, module, "buffer", is_kept)))
-    return parameters + buffers
-
-
-def _modules(model: Any) -> Iterator[tuple[str, Any]]:
-    """Each module by each of its paths (ending in a dot), parents first.
-
-    One walk with a stack: torch's own is a generator in a generator for each level, and asking
-    for each tensor's owner by its path costs more than the rest of a load's facts.
-    """
-    waiting = [("", model)]
-    while waiting:
-        path, module = waiting.pop()
-        yield path, module
-        if module._modules:
-            children = [
-                (f"{path}{name}.", child)
-                for name, child in module._modules.items()
-                if child is not None
-            ]
-            waiting.extend(reversed(children))
-
-
-def without_adapter(name: str) -> str:
-    """The name that a parameter had before an adapter was wrapped round its module."""
-    return name.replace(".base_layer.", ".")
+from tracer.schema import CLASS_EXPECTS
 
 
 def write(load: Load) -> None:
@@ -94,8 +35,17 @@ def write(load: Load) -> None:
     load.state.recorder.add_facts("placements", load.call, len(rows), model=load.model, **columns)
 
 
-def describe(load: Load, named: list[Named], tied: dict[str, str]) -> None:
-    """Put the rows together; `write` hands them over, after a verification if there is one."""
+def describe(
+    load: Load, named: list[Named], tied: dict[str, str], unasked: re.Pattern[str] | None = None
+) -> None:
+    """Put the rows together; `write` hands them over, after a verification if there is one.
+
+    Args:
+        load: The load.
+        named: Parameters and buffers of the finished model.
+        tied: Names that stand for the tensor of another one.
+        unasked: Names that the class itself expects in no file, such as tables of sines.
+    """
     sources: dict[str, list[str]] = {}
     for key, plan in load.plans.items():
         for target in load.parts.get(plan.param, (plan.param,)):
@@ -113,10 +63,10 @@ def describe(load: Load, named: list[Named], tied: dict[str, str]) -> None:
         if load.shards is None:
             origin, because = _origin(load, each, tied)
         else:
-            residence = _residence(each.module, each.tensor)
-            origin, because = shard_facts.origin(
-                load, load.shards, name, each.persistent, residence
-            )
+            place = residence(each)
+            origin, because = shard_facts.origin(load, load.shards, name, each.persistent, place)
+        if origin == "initialised" and unasked is not None and unasked.search(name):
+            because += CLASS_EXPECTS
         if origin == "checkpoint" and keys and load.plans[keys[0]].operations:
             origin, because = "converted", _converted(load, name, keys, because)
         elif name in load.mismatched and keys:
@@ -174,36 +124,6 @@ def note_replaced(load: Load, named: list[Named], tied: dict[str, str]) -> None:
             load.replaced[each.name] = f"then replaced by what the load of call {call} brought"
 
 
-def tied_names(load: Load, named: list[Named]) -> dict[str, str]:
-    """Each name that stands for the tensor of another one, to that one, whose values it has.
-
-    By identity, not by what the class announces: of a pair whose second name alone lies in the
-    file, the library ties the first one to it.
-    """
-    if load.shards is not None:
-        return load.shards.tied
-    first: dict[int, str] = {}
-    groups: dict[int, list[str]] = {}
-    for each in named:
-        identity = id(each.tensor)
-        known = first.setdefault(identity, each.name)
-        if known is not each.name:
-            groups.setdefault(identity, [known]).append(each.name)
-    tied: dict[str, str] = {}
-    for names in groups.values():
-        source = _source(load, names)
-        tied |= {name: source for name in names if name != source}
-    return tied
-
-
-def _source(load: Load, names: list[str]) -> str:
-    """Whose values a shared tensor has: what was set, before what the class calls the source."""
-    set_ones = [name for name in names if name in load.placed and name not in load.mismatched]
-    announced = {load.announced.get(name) for name in names}
-    candidates = set_ones or names
-    return next((name for name in candidates if name in announced), candidates[0])
-
-
 def _row(
     load: Load, each: Named, keys: list[str], origin: str, because: str, given: list[str]
 ) -> dict[str, Any]:
@@ -228,7 +148,7 @@ def _row(
         "dtype": live,
         "dtype_why": _dtype_why(load, stored, live, origin),
         "device": measure.device_name(tensor.device),
-        "residence": _residence(each.module, tensor),
+        "residence": residence(each),
         "wait_ns": wait_ns,
         "convert_ns": convert_ns,
         "place_ns": place_ns,
@@ -247,12 +167,15 @@ def _origin(load: Load, each: Named, tied: dict[str, str]) -> tuple[str, str]:
         return "tied", "the same storage as its source"
     if name in load.offloaded:
         return "checkpoint", load.offloaded[name]
-    if tensor.device.type == "meta" and _residence(each.module, tensor) == "meta":
+    if tensor.device.type == "meta" and residence(each) == "meta":
         return "unwritten", "still on meta when the load ended"
     if name in load.placed and name not in load.mismatched:
         return "checkpoint", load.set_from + (_apart(load, name, tied) if load.announced else "")
     if tensor.device.type == "meta":
         return "unwritten", "offloaded, but its values came out of no file"
+    if name in load.made:
+        kind = "initialised" if each.persistent else "rebuilt"
+        return kind, f"not part of any file; made by the quantiser {load.quantiser}"
     before = load.before_fill.get(name)
     if before is None:
         return "unknown", "made outside the steps that the lab watches"
@@ -296,19 +219,11 @@ def _dtype_why(load: Load, stored: str | None, live: str | None, origin: str) ->
         return load.dtype_why
     if origin in {"rebuilt", "initialised"}:
         return "made in this dtype by the class"
+    if load.quantiser is not None and origin == "converted" and live != stored:
+        return f"quantised by {load.quantiser}" if live not in _FLOATS else "kept by the quantiser"
     # Only a class's own wish keeps a floating tensor from the dtype that the model is loaded in.
     is_kept = live == "float32" and stored in {*_FLOATS, None}
     return "kept in float32 by the class" if is_kept else "kept as stored"
 
 
 _FLOATS: Final = ("float64", "float32", "bfloat16", "float16")
-
-
-def _residence(module: Any, tensor: Any) -> str:
-    if tensor.device.type != "meta":
-        return "resident"
-    weights = getattr(getattr(module, "_hf_hook", None), "weights_map", None)
-    if weights is None:
-        return "meta"
-    dataset = getattr(weights, "dataset", None)
-    return "offloaded_disk" if getattr(dataset, "index", None) else "offloaded_cpu"

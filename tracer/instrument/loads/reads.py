@@ -175,6 +175,8 @@ def planned(load: Load, seen: Seen) -> None:
     transform, param, key, pattern, *_ = seen.args
     steps = getattr(transform, "operations", None)
     operations = [_described(step) for step in steps] if steps else _NOTHING
+    if load.quantiser is not None and transform.quantization_operation is not None:
+        operations = [*operations, type(transform.quantization_operation).__name__]
     rule = type(transform).__name__
     made = Plan(param, None if pattern == key else pattern, rule, operations)
     if load.packed:
@@ -207,7 +209,9 @@ def converted(load: Load, seen: Seen) -> None:
     began, ended = load.last_wait
     wait = ended - began if began >= start else 0
     param = args[1]
-    if len(result) > 1 or param not in result:
+    if not result:  # an operation of a quantiser set it by itself, where no call is observed
+        load.placed.add(param)
+    elif len(result) > 1 or param not in result:
         load.parts[param] = list(result)
     waited, convert, place = load.times.get(param, NO_TIMES)
     load.times[param] = (waited or 0) + wait, (convert or 0) + end - start - wait, place

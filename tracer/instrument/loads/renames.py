@@ -8,8 +8,9 @@ transformers 5.24.0 (`convert_and_load_state_dict_in_model`, core_model_loading.
 from __future__ import annotations
 
 import dataclasses
+import importlib
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from typing import Any
 
 from tracer.instrument.installer import release
@@ -17,6 +18,7 @@ from tracer.instrument.targets import (
     CLASS_RENAMINGS,
     FIVE,
     PASSED_OVER,
+    RENAMED_CLASSES,
     RENAMING_METHOD,
     UNDIVIDED,
 )
@@ -53,22 +55,37 @@ def reads_only_the_index() -> bool:
     return release() < FIVE
 
 
-def _renamed_by_five(model: Any, keys: Iterable[str]) -> dict[str, Renamed]:
-    from transformers import conversion_mapping, core_model_loading
+def in_turn(
+    model: Any, keys: Iterable[str], known: Collection[str], conversions: Iterable[Any]
+) -> Iterator[tuple[str, str, str | None, Any]]:
+    """Each key as generation 5 takes them up: its name; pattern and converter if it has any.
 
-    rules = conversion_mapping.get_model_conversion_mapping(model)
-    converters = [one for one in rules if isinstance(one, core_model_loading.WeightConverter)]
-    renamings = [one for one in rules if isinstance(one, core_model_loading.WeightRenaming)]
-    by_pattern = {pattern: one for one in converters for pattern in one.source_patterns}
-    prefix, expected = model.base_model_prefix, model.state_dict()
-    rename = core_model_loading.rename_source_key
-    found = {}
+    Args:
+        model: The model; asked for its prefix alone.
+        keys: Names of all tensors of the checkpoint.
+        known: Names of the model's parameters and persistent buffers.
+        conversions: The library's renamings and converters in force.
+    """
+    library = importlib.import_module("transformers.core_model_loading")
+    rules = list(conversions)
+    renamings = [one for one in rules if isinstance(one, library.WeightRenaming)]
+    converters = [one for one in rules if isinstance(one, library.WeightConverter)]
+    converter_of = {pattern: one for one in converters for pattern in one.source_patterns}
+    prefix, expected = model.base_model_prefix, dict.fromkeys(known, True)
+    rename = library.rename_source_key
     # Some rules wait for another tensor to come first, so the library's order matters.
-    for key in sorted(keys, key=core_model_loading.dot_natural_key):
+    for key in sorted(keys, key=library.dot_natural_key):
         name, pattern = rename(key, renamings, converters, prefix, expected)
         if name not in expected and key in expected:
             name, pattern = rename(key, [], [], prefix, expected)
-        converter = by_pattern.get(pattern) if pattern is not None else None
+        yield key, name, pattern, None if pattern is None else converter_of.get(pattern)
+
+
+def _renamed_by_five(model: Any, keys: Iterable[str]) -> dict[str, Renamed]:
+    rules = importlib.import_module("transformers.conversion_mapping")
+    conversions = rules.get_model_conversion_mapping(model)
+    found = {}
+    for key, name, pattern, converter in in_turn(model, keys, model.state_dict(), conversions):
         if converter is None:
             found[key] = Renamed((name,))
             continue
@@ -81,17 +98,35 @@ def _renamed_by_five(model: Any, keys: Iterable[str]) -> dict[str, Renamed]:
 
 def _renamed_by_four(model: Any, keys: Iterable[str]) -> dict[str, Renamed]:
     listed = list(keys)
+    names = names_of_four(model, listed)
+    # What lies outside the base model that is loaded is left out there.
+    return {key: Renamed((names.get(key, key),)) for key in listed}
+
+
+def names_of_four(
+    model: Any, keys: Collection[str], key_mapping: Mapping[str, str] | None = None
+) -> dict[str, str]:
+    """Each key, to the name that generation 4 gives it; prefixes as its loader decides."""
     prefix = model.base_model_prefix
-    has_prefix = bool(prefix) and any(key.startswith(prefix) for key in listed)
+    has_prefix = bool(prefix) and any(key.startswith(prefix) for key in keys)
     expects_prefix = bool(prefix) and hasattr(model, prefix)
-    names: Mapping[str, str] = getattr(model, RENAMING_METHOD)(
-        listed,
-        getattr(type(model), CLASS_RENAMINGS, None) or None,
+    found: dict[str, str] = getattr(model, RENAMING_METHOD)(
+        list(keys),
+        key_mapping or _class_renamings(model),
         has_prefix and not expects_prefix,
         expects_prefix and not has_prefix,
     )
-    # What lies outside the base model that is loaded is left out there.
-    return {key: Renamed((names.get(key, key),)) for key in listed}
+    return found
+
+
+def _class_renamings(model: Any) -> dict[str, str] | None:
+    """Patterns of the class; only of the classes that the loader names it looks at them."""
+    library = importlib.import_module("transformers.modeling_utils")
+    known = getattr(library, RENAMED_CLASSES, ())
+    classes = [one.__name__.lower() for one in type(model).__mro__[:-1]]
+    if any(name in one for name in known for one in classes):
+        return getattr(model, CLASS_RENAMINGS, None)
+    return None
 
 
 def passed_over(model: Any) -> tuple[re.Pattern[str] | None, re.Pattern[str] | None]:

@@ -21,15 +21,16 @@ from tracer.instrument.loads import (
     load_facts,
     loading,
     names_apart,
-    placements,
     shard_facts,
     shard_reads,
     shard_rows,
 )
 from tracer.instrument.loads.load_notes import JOBS, Load, Plan
+from tracer.instrument.loads.named_tensors import named_tensors
 from tracer.instrument.loads.shard_reads import Shard, Shards, TimedFile
 from tracer.instrument.loads.writes import watched_writes
 from tracer.instrument.stages import Call, Observer, open_span
+from tracer.instrument.targets import WAS_SET
 from tracer.spans import ThreadState
 
 
@@ -79,7 +80,7 @@ def tied(state: ThreadState, call: Call) -> Observer:
 
 
 def _built(model: Any) -> Shards:
-    named = placements.named_tensors(model)
+    named = named_tensors(model)
     return Shards(
         root=id(model),
         prefix=f"{model.base_model_prefix}.",
@@ -111,6 +112,8 @@ def weights(state: ThreadState, call: Call) -> Observer:
         if shards is not None:
             shards.left_in_file = set(index or ()) - load.placed
             shards.is_set = True
+            planned = {plan.param for plan in load.plans.values()}
+            state.recorder.targets_done[WAS_SET] += bool(planned - set(index or ()))
         summary = {
             "missing": len(missing),
             "unexpected": len(unexpected),

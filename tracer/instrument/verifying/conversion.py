@@ -14,13 +14,8 @@ from collections.abc import Callable, Collection, Mapping
 from typing import Any
 
 from tracer.instrument.installer import release
-from tracer.instrument.targets import (
-    CLASS_RENAMINGS,
-    FIVE,
-    RENAMED_CLASSES,
-    RENAMING_METHOD,
-    USED_CONVERSIONS,
-)
+from tracer.instrument.loads.renames import in_turn, names_of_four
+from tracer.instrument.targets import FIVE, USED_CONVERSIONS
 
 Read = Callable[[str, Any], Any]
 """A source by name, cast to a dtype; left as it is where that is None."""
@@ -34,7 +29,8 @@ class Group:
         param: The parameter; of several the first.
         keys: The sources, in the order in which the library takes them up.
         converter: The library's, with its operations; None for a mere renaming.
-        is_cast: Whether sources are cast before they are converted, as in most loads.
+        is_cast: Whether sources are cast before they are converted, as in most loads; what a
+            quantiser unpacks is not.
     """
 
     param: str
@@ -83,17 +79,25 @@ def planned(
             remembers it.
     """
     if release() < FIVE:
-        return renamed(_renamings_of_four(model, keys, key_mapping), names)
+        return renamed(names_of_four(model, keys, key_mapping), names)
     return _planned_in_five(model, names, keys, key_mapping)
 
 
 def given(
-    model: Any, names: Collection[str], keys: Collection[str], conversions: list[Any]
+    model: Any,
+    names: Collection[str],
+    keys: Collection[str],
+    conversions: list[Any],
+    *,
+    are_cast: bool = True,
 ) -> list[Group]:
-    """Groups by conversions of the library that a file brings along; they cast by themselves."""
-    groups = _collected(model, names, keys, conversions)
+    """As `planned`, by conversions of the library that are known: of the load, or of a GGUF file.
+
+    Sources of a GGUF file cast by themselves (`are_cast` is False).
+    """
+    groups = _collected(model, names, keys, copy.deepcopy(conversions))
     for group in groups:
-        group.is_cast = False
+        group.is_cast = group.is_cast and are_cast
     return groups
 
 
@@ -130,45 +134,17 @@ def _collected(
     model: Any, names: Collection[str], keys: Collection[str], conversions: list[Any]
 ) -> list[Group]:
     """The names of a load, gone through as `convert_and_load_state_dict_in_model` does."""
-    library = importlib.import_module("transformers.core_model_loading")
-    renamings = [one for one in conversions if isinstance(one, library.WeightRenaming)]
-    converters = [one for one in conversions if isinstance(one, library.WeightConverter)]
-    converter_of = {pattern: one for one in converters for pattern in one.source_patterns}
-    known = dict.fromkeys(names, True)
-    prefix = model.base_model_prefix
+    known = set(names)
     groups: dict[str, Group] = {}
-    for key in sorted(keys, key=library.dot_natural_key):
-        name, pattern = library.rename_source_key(key, renamings, converters, prefix, known)
-        if name not in known and key in known:
-            name, pattern = library.rename_source_key(key, [], [], prefix, known)
+    for key, name, pattern, converter in in_turn(model, keys, names, conversions):
         if name in known:
-            group = groups.setdefault(name, Group(name, converter=converter_of.get(pattern)))
+            is_cast = not any(map(_is_of_a_quantiser, getattr(converter, "operations", ())))
+            group = groups.setdefault(name, Group(name, converter=converter, is_cast=is_cast))
             group.keys.append(key)
             group.patterns.append(pattern or key)
     return list(groups.values())
 
 
-def _renamings_of_four(
-    model: Any, keys: Collection[str], key_mapping: Mapping[str, str] | None
-) -> dict[str, str]:
-    """Each source, to the name that generation 4 gives it; prefixes as its loader decides."""
-    prefix = model.base_model_prefix
-    is_prefixed = bool(prefix) and any(key.startswith(prefix) for key in keys)
-    has_base = bool(prefix) and hasattr(model, prefix)
-    found: dict[str, str] = getattr(model, RENAMING_METHOD)(
-        list(keys),
-        key_mapping or _class_renamings(model),
-        is_prefixed and not has_base,
-        not is_prefixed and has_base,
-    )
-    return found
-
-
-def _class_renamings(model: Any) -> dict[str, str] | None:
-    """Patterns of the class; only of the classes that the loader names it looks at them."""
-    library = importlib.import_module("transformers.modeling_utils")
-    known = getattr(library, RENAMED_CLASSES, ())
-    classes = [one.__name__.lower() for one in type(model).__mro__[:-1]]
-    if any(name in one for name in known for one in classes):
-        return getattr(model, CLASS_RENAMINGS, None)
-    return None
+def _is_of_a_quantiser(operation: Any) -> bool:
+    """Whether it takes what is stored as it is (`get_new_dtype`, quantizers/base.py, 5.24)."""
+    return getattr(operation, "hf_quantizer", None) is not None

@@ -15,7 +15,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
 
-from tracer.instrument.loads.placements import named_tensors
+from tracer.instrument.loads.named_tensors import named_tensors
 
 
 def built(model: Any) -> Any:
@@ -28,20 +28,12 @@ def built(model: Any) -> Any:
     from accelerate import init_empty_weights
 
     config = copy.deepcopy(model.config)
-    with _same_randomness(), _default_dtype(_dtype_of(model)), warnings.catch_warnings():
+    with _same_randomness(), _default_dtype(dtype_of(model)), warnings.catch_warnings():
         warnings.simplefilter("ignore")
         with torch.device("cpu"), init_empty_weights(include_buffers=False):
             fresh = type(model)(config)
         fresh.tie_weights()  # each name was given a parameter of its own on the way to meta
     return fresh
-
-
-def shared_names(model: Any) -> list[list[str]]:
-    """Names of a fresh model that stand for one parameter, the most natural source first."""
-    groups: dict[int, list[str]] = {}
-    for each in named_tensors(model):
-        groups.setdefault(id(each.tensor), []).append(each.name)
-    return [names for names in groups.values() if len(names) > 1]
 
 
 def buffers(model: Any) -> dict[str, Any]:
@@ -53,7 +45,7 @@ def buffers(model: Any) -> dict[str, Any]:
     }
 
 
-def _dtype_of(model: Any) -> Any:
+def dtype_of(model: Any) -> Any:
     """The dtype that the library sets as default while it builds a class to load into."""
     torch = sys.modules["torch"]
     held = vars(model.config)

@@ -13,7 +13,7 @@ import inspect
 from collections.abc import Iterator
 from typing import Any, NamedTuple, Protocol
 
-from tracer.instrument.targets import GGUF_LAZY, GGUF_READER
+from tracer.instrument.targets import GGUF_LAZY, GGUF_READER, QUANTISER
 
 MISSING = "in a GGUF file, and the package gguf, which unpacks it, is not installed"
 
@@ -64,7 +64,7 @@ class _Unpacked:
         self._library = importlib.import_module(GGUF_READER)
         self._gguf = importlib.import_module("gguf")
         # Since release 5 they are cast as they are unpacked.
-        self._dtype = getattr(getattr(model, "hf_quantizer", None), "dtype", None)
+        self._dtype = getattr(getattr(model, QUANTISER, None), "dtype", None)
         told = self._library.load_gguf_checkpoint(path, return_tensors=False)
         reader = self._gguf.GGUFReader(path)
         architecture = self._library.read_field(reader, "general.architecture")[0]
@@ -124,7 +124,7 @@ class _LazilyRead:
     def __init__(self, library: Any, header: Any, model: Any) -> None:
         utils = importlib.import_module(f"{GGUF_LAZY}.utils")
         self._tensors: dict[str, Any] = library.load_gguf_state_dict(header)
-        quantizer = getattr(model, "hf_quantizer", None)
+        quantizer = getattr(model, QUANTISER, None)
         dtype = getattr(quantizer, "dtype", None) or model.dtype
         kept = getattr(quantizer, "packed_modules", None) or ()
         mapping = utils.get_gguf_conversion_mapping(header.architecture, model.config)

@@ -40,9 +40,9 @@ def explain(
             if name in wrong:
                 stored = sources.read(group.keys[0]) if group.converter is None else None
                 live, _ = verdicts.values(name)
-                verdicts.of[name].because = instead.get(name) or differences.told(
-                    live, expected, stored=stored
-                )
+                part, which = verdicts.parts(name, expected)[0]
+                what = instead.get(name) or differences.told(live, part, stored=stored)
+                verdicts.of[name].because = what + which
 
 
 def _held_instead(

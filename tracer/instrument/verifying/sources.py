@@ -73,7 +73,7 @@ class Sources:
             self._stack.close()
             raise
         self.names.update(dict.fromkeys(self._given))
-        if not self.names and not self.unread:
+        if not self.names and not self.unread and not self._open:
             self.unread[""] = "no file with weights was seen to be read"
 
     def __enter__(self) -> Sources:

@@ -9,8 +9,14 @@ from __future__ import annotations
 import dataclasses
 from typing import Any, Final
 
-from tracer.instrument.loads.placements import Named, named_tensors, without_adapter
-from tracer.instrument.targets import HOOK_OF_MODULE
+from tracer.instrument.loads import quantisers
+from tracer.instrument.loads.named_tensors import (
+    Named,
+    named_tensors,
+    offload_maps,
+    without_adapter,
+)
+from tracer.instrument.verifying import slices
 
 EQUAL: Final = "equal"
 DIFFERENT: Final = "different"
@@ -51,6 +57,7 @@ class Verdicts:
         named: Every parameter and buffer, by name.
         persistent: Names that a checkpoint knows, to the model's: an adapter lengthens them.
         of: Verdicts so far.
+        quantiser: Method of the quantiser that the model keeps, if it does.
     """
 
     def __init__(self, model: Any) -> None:
@@ -59,6 +66,8 @@ class Verdicts:
             without_adapter(name): name for name, each in self.named.items() if each.persistent
         }
         self.of: dict[str, Verdict] = {}
+        self.quantiser = quantisers.kept_by(model)
+        self._mesh = slices.mesh_of(each.tensor for each in self.named.values())
 
     def say(
         self,
@@ -82,21 +91,34 @@ class Verdicts:
         return name in self.of and self.of[name].verdict == DIFFERENT
 
     def values(self, name: str) -> tuple[Any, str]:
-        """The values on the CPU, or None and why there are none to compare."""
-        live = _held(self.named[name])
+        """The values on the CPU (this rank's, of a parameter that is cut), or None and why not."""
+        live = self.held(name)
         if live is None:
             return None, ON_META
-        if hasattr(live, "to_local"):
-            return None, "cut over several ranks"
+        live = slices.local(live)
         if type(live).__name__ not in _PLAIN:
-            return None, f"a {type(live).__name__}, which keeps its values in a form of its own"
+            form = f"kept as {type(live).__name__}, which has no values of its own to compare"
+            return (
+                None,
+                form if self.quantiser is None else f"{form}: quantised by {self.quantiser}",
+            )
         return live.detach().to("cpu"), ""
+
+    def held(self, name: str) -> Any:
+        """The parameter or buffer itself, wherever it is; None where nobody has its values."""
+        return _held(self.named[name])
+
+    def parts(self, name: str, whole: Any) -> list[tuple[Any, str]]:
+        """What `values` may be of what the parameter should hold, and which part of it that is."""
+        return list(slices.parts(self.named[name].tensor, whole, self._mesh))
 
     def memory(self, name: str) -> Any:
         """Equal for two names of one parameter, and for no others."""
-        tensor = self.named[name].tensor
-        if tensor.device.type == "meta" or not tensor.numel() or hasattr(tensor, "to_local"):
-            return id(tensor)
+        own = self.named[name].tensor
+        tensor = slices.local(own)
+        is_plain = type(tensor).__name__ in _PLAIN
+        if tensor.device.type == "meta" or not tensor.numel() or not is_plain:
+            return id(own)
         return tensor.device, tensor.data_ptr(), tensor.shape, tensor.stride(), tensor.dtype
 
     def is_away(self, name: str) -> bool:
@@ -108,13 +130,10 @@ def _held(each: Named) -> Any:
     """The values of a parameter or buffer, out of accelerate's map where it is offloaded."""
     if each.tensor.device.type != "meta":
         return each.tensor
-    hook = getattr(each.module, HOOK_OF_MODULE, None)
     leaf = each.name.rpartition(".")[2]
-    for one in getattr(hook, "hooks", (hook,)):
-        weights = getattr(one, "weights_map", None)
-        if weights is not None:
-            try:
-                return weights[leaf]
-            except KeyError:
-                continue
+    for weights in offload_maps(each.module):
+        try:
+            return weights[leaf]
+        except KeyError:
+            continue
     return None

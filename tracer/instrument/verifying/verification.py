@@ -42,7 +42,7 @@ def _verdicts(load: Load, model: Any) -> list[Verdict]:
     if load.shards is not None and not load.packed:  # a GGUF file's names are not the library's
         renamings = {key: plan.param for key, plan in load.plans.items()}
     with Sources(files, given, model=model, is_lenient=True) as sources:
-        return compare(model, sources, renamings)
+        return compare(model, sources, renamings, conversions=load.conversions)
 
 
 def _fill(row: dict[str, Any], verdict: Verdict | None, is_mismatched: bool) -> None:

@@ -1,14 +1,23 @@
 // Breakpoints: what each one stops at, as a sorted list made once, so that a step costs nothing.
 
+import { tokenText } from "./dom.js";
 import { firstAfter, lastBefore } from "./moves.js";
 
 // The kinds that somebody can add; `stop` is made by a key or a click at a line.
 export const KINDS = ["stage", "module", "token", "entropy", "slower", "finding", "window", "fault"];
 
-// `layers.*.mlp` as a pattern of the whole path or of its end; a star stands for anything.
+// Whether a breakpoint that was kept elsewhere is one of this run.
+export function isPoint(run, point) {
+  if (!Object.hasOwn(HITS, point?.kind)) return false;
+  if (point.kind === "stop") return Number.isInteger(point.value) && point.value >= 0 && point.value < run.count;
+  return typeof point.value === (["entropy", "slower"].includes(point.kind) ? "number" : "string");
+}
+
+// `layers.*.mlp` as a pattern of the whole path or of its end; a star stands for anything. Stars in
+// a row are one: each would be tried at every place that the others leave.
 export function globPattern(text) {
   const literal = text.trim().replace(/[.+^${}()|[\]\\]/g, "\\$&");
-  return new RegExp(`(^|\\.|/)${literal.replaceAll("*", ".*").replaceAll("?", ".")}$`);
+  return new RegExp(`(^|\\.|/)${literal.replace(/\*+/g, ".*").replaceAll("?", ".")}$`);
 }
 
 function where(run, holds) {
@@ -24,8 +33,10 @@ function namedModules(run, pattern) {
   return where(run, (at) => run.kind[at] === modules && fits[run.name[at]]);
 }
 
+// Text as it is, or as the player shows it: nobody can type a line end.
 function tokensWith(run, text) {
-  return run.tokens.filter((at) => run.nameOf(at).includes(text));
+  const fits = run.names.map((name) => name.includes(text) || tokenText(name).includes(text));
+  return run.tokens.filter((at) => fits[run.name[at]]);
 }
 
 function uncertain(run, most) {
@@ -66,17 +77,22 @@ export function hitsOf(run, { kind, value }) {
 // `250 ms`, `1.5s`, `40us`, or a bare number of milliseconds, as milliseconds; NaN for anything else.
 export function parseDuration(text) {
   const units = { ns: 1e-6, us: 1e-3, µs: 1e-3, μs: 1e-3, ms: 1, s: 1e3 };
-  const found = /^\s*(\d+(?:\.\d+)?)\s*(ns|us|µs|μs|ms|s)?\s*$/.exec(text);
-  return found === null ? NaN : Number(found[1]) * units[found[2] ?? "ms"];
+  const found = /^(.*?)\s*(ns|us|µs|μs|ms|s)?$/.exec(text.trim());
+  return found === null ? NaN : parseNumber(found[1]) * units[found[2] ?? "ms"];
+}
+
+// The whole of a text as a number that is not negative, with a point or a comma; NaN for anything else.
+function parseNumber(text) {
+  return /^(\d+([.,]\d*)?|[.,]\d+)$/.test(text) ? Number(text.replace(",", ".")) : NaN;
 }
 
 // What was typed as the value of a kind; null if it can't be one.
 export function parseValue(kind, text) {
   if (kind === "window" || kind === "fault") return "";
-  if (kind === "finding") return text === "" ? "" : text;
+  if (kind === "finding") return text;
   if (kind === "entropy" || kind === "slower") {
-    const value = kind === "slower" ? parseDuration(text) : Number.parseFloat(text);
-    return Number.isFinite(value) && value >= 0 ? value : null;
+    const value = kind === "slower" ? parseDuration(text) : parseNumber(text.trim());
+    return Number.isFinite(value) ? value : null;
   }
   return text.trim() === "" ? null : text;
 }

@@ -1,6 +1,6 @@
 // The sheet of keys and the jump list: they lie over the player, take its keys and give them back.
 
-import { button, div, duration, element, icon, span } from "./dom.js";
+import { bounded, button, div, duration, element, freshId, icon, span } from "./dom.js";
 import { GROUPS, shownKeys } from "./keymap.js";
 
 function keysOf(action) {
@@ -30,11 +30,19 @@ class Dialog {
     this.box.setAttribute("aria-label", title);
     this.box.replaceChildren(...content);
     this.node.hidden = false;
+    this.cover(true);
   }
 
   close() {
+    this.cover(false);
     this.node.hidden = true;
     this.root.focus({ preventScroll: true });
+  }
+
+  // What lies under it is out of reach of Tab, of a click and of a reader.
+  cover(isCovered) {
+    this.root.tabIndex = isCovered ? -1 : 0;
+    for (const one of this.root.children) if (one !== this.node) one.inert = isCovered;
   }
 }
 
@@ -93,9 +101,10 @@ export class JumpList extends Dialog {
   constructor(root, act) {
     super(root);
     this.act = act;
-    const aria = { role: "combobox", "aria-expanded": "true", "aria-controls": "tp-found" };
+    this.id = freshId();
+    const aria = { role: "combobox", "aria-expanded": "true", "aria-controls": this.id, "aria-autocomplete": "list" };
     this.input = element("input", { type: "text", class: "tp-search", ...aria });
-    this.list = element("div", { class: "tp-found", id: "tp-found", role: "listbox" });
+    this.list = element("div", { class: "tp-found", id: this.id, role: "listbox" });
     this.input.addEventListener("input", () => this.search());
     this.input.addEventListener("keydown", (event) => this.pressed(event));
     this.list.addEventListener("click", (event) => {
@@ -108,6 +117,8 @@ export class JumpList extends Dialog {
     Object.assign(this, { run, words });
     this.input.value = "";
     this.input.placeholder = words.ui("search");
+    this.input.setAttribute("aria-label", words.ui("jump"));
+    this.list.setAttribute("aria-label", words.ui("jump"));
     this.open(words.ui("jump"), this.input, this.list);
     this.search();
     this.input.focus();
@@ -119,24 +130,31 @@ export class JumpList extends Dialog {
     const rows = this.found.map(({ at, kind, title }, place) =>
       element(
         "div",
-        { class: "tp-hit-line", role: "option", id: `tp-found-${place}`, data: { at } },
+        { class: "tp-hit-line", role: "option", id: `${this.id}-${place}`, "aria-selected": "false", data: { at } },
         span("tp-faint", kind),
-        element("span", { text: title }),
+        element("span", { text: bounded(title) }),
         span("tp-faint", duration(run.start[at])),
       ),
     );
-    const nothing = element("p", { class: "tp-faint", text: words.ui("nothing found") });
+    const nothing = element("p", { class: "tp-faint", role: "status", text: words.ui("nothing found") });
     this.list.replaceChildren(...(rows.length ? rows : [nothing]));
     this.pick(0);
   }
 
   pick(place) {
-    this.list.querySelector(".tp-picked")?.classList.remove("tp-picked");
+    const before = this.list.querySelector(".tp-picked");
+    before?.classList.remove("tp-picked");
+    before?.setAttribute("aria-selected", "false");
     this.place = Math.max(0, Math.min(this.found.length - 1, place));
-    const row = this.list.children[this.place];
-    row?.classList.add("tp-picked");
-    this.input.setAttribute("aria-activedescendant", `tp-found-${this.place}`);
-    if (row !== undefined) scrollToMiddle(this.list, row);
+    const row = this.found.length ? this.list.children[this.place] : undefined;
+    if (row === undefined) {
+      this.input.removeAttribute("aria-activedescendant");
+      return;
+    }
+    row.classList.add("tp-picked");
+    row.setAttribute("aria-selected", "true");
+    this.input.setAttribute("aria-activedescendant", row.id);
+    scrollToMiddle(this.list, row);
   }
 
   pressed(event) {

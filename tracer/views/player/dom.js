@@ -2,14 +2,35 @@
 // and places go through the style object, which a page's content policy allows.
 
 const SVG = "http://www.w3.org/2000/svg";
+const LONGEST_HINT = 2000;
+const SHOWN_TEXTS = ["title", "aria-label", "placeholder"];
+
+// Text as it may stand in a line: what would turn its direction around or is not seen at all, is
+// seen. Line ends and tabs stay.
+export function plain(text) {
+  return String(text)
+    .replace(/[\u0000-\u0008\u000b-\u001f]/g, (one) => String.fromCharCode(0x2400 + one.charCodeAt(0)))
+    .replace(/[\u007f-\u009f\u061c\u200b\u200e\u200f\u2028-\u202e\u2060-\u2069\ufeff]/g, "·");
+}
+
+// At most so many characters: a name may be as long as a stranger likes.
+export function bounded(text, most = 240) {
+  return text.length > most ? `${text.slice(0, most - 1)}…` : text;
+}
+
+// Several players may stand in one notebook: an id is one player's own.
+export function freshId() {
+  return `tp-${Math.random().toString(36).slice(2, 10)}`;
+}
 
 function set(node, name, value) {
   if (value === null || value === undefined || value === false) return;
   if (name === "on") for (const [event, heard] of Object.entries(value)) node.addEventListener(event, heard);
   else if (name === "style") for (const [key, one] of Object.entries(value)) node.style.setProperty(key, one);
   else if (name === "data") Object.assign(node.dataset, value);
-  else if (name === "text") node.textContent = value;
+  else if (name === "text") node.textContent = plain(value);
   else if (name === "class") node.setAttribute("class", value);
+  else if (SHOWN_TEXTS.includes(name)) node.setAttribute(name, bounded(plain(value), LONGEST_HINT));
   else node.setAttribute(name, value === true ? "" : String(value));
 }
 
@@ -17,7 +38,8 @@ function set(node, name, value) {
 export function element(tag, properties = {}, ...children) {
   const node = document.createElement(tag);
   for (const [name, value] of Object.entries(properties)) set(node, name, value);
-  node.append(...children.filter((child) => child !== null && child !== undefined && child !== false));
+  const kept = children.filter((child) => child !== null && child !== undefined && child !== false);
+  node.append(...kept.map((child) => (typeof child === "object" ? child : plain(child))));
   return node;
 }
 
@@ -66,14 +88,10 @@ export function icon(name) {
   return drawing("svg", { class: "tp-icon", viewBox: "0 0 16 16", "aria-hidden": "true" }, path);
 }
 
-// Text as a token shows it: blanks and line ends are seen. Other controls get their Unicode picture.
+// Text as a token shows it: blanks, joiners and line ends are seen.
 export function visible(text) {
   if (text === "") return "∅";
-  return text
-    .replaceAll("\n", "↵")
-    .replaceAll("\t", "⇥")
-    .replace(/[\u0000-\u001f]/g, (one) => String.fromCharCode(0x2400 + one.charCodeAt(0)))
-    .replace(/[\u007f-\u009f\u200b-\u200f\u2028-\u202e\u2060-\u2069\ufeff]/g, "·");
+  return plain(text.replaceAll("\n", "↵").replaceAll("\t", "⇥").replace(/[\u200c\u200d]/g, "·"));
 }
 
 // A token's own blanks are part of it: " red" and "red" are two.
@@ -81,22 +99,31 @@ export function tokenText(text) {
   return visible(text).replaceAll(" ", "␣");
 }
 
+// Durations and sizes read as in tables and summaries: `tracer.views.labels` has the same rules.
 export function duration(milliseconds) {
   if (!Number.isFinite(milliseconds) || milliseconds < 0) return "–";
-  const units = [[1e3, "s"], [1, "ms"], [1e-3, "µs"]];
-  const [size, unit] = units.find(([least]) => milliseconds >= least * 0.9995) ?? units[2];
-  const value = milliseconds / size;
-  return `${value >= 100 ? Math.round(value) : value === 0 ? 0 : value.toPrecision(3)} ${unit}`;
+  if (milliseconds < 99950) return scaled(milliseconds * 1e6, [[1e9, "s"], [1e6, "ms"], [1e3, "µs"]], "ns");
+  const seconds = Math.round(milliseconds / 1e3);
+  const minutes = Math.floor(seconds / 60);
+  if (minutes < 60) return `${minutes} min ${twoDigits(seconds % 60)} s`;
+  return `${grouped(Math.floor(minutes / 60))} h ${twoDigits(minutes % 60)} min`;
 }
 
 export function bytes(size) {
   if (!Number.isFinite(size)) return "–";
-  const units = ["B", "kB", "MB", "GB", "TB"];
-  let place = 0;
-  let value = size;
-  for (; value >= 999.5 && place < units.length - 1; place += 1) value /= 1000;
-  return `${place === 0 ? value : value.toPrecision(3)} ${units[place]}`;
+  return scaled(size, [[1e12, "TB"], [1e9, "GB"], [1e6, "MB"], [1e3, "kB"]], "B");
 }
+
+function scaled(value, units, smallest) {
+  for (const [size, unit] of units) {
+    if (value < size * 0.9995) continue;
+    const share = value / size;
+    return `${share.toFixed(share < 9.995 ? 2 : share < 99.95 ? 1 : 0)} ${unit}`;
+  }
+  return `${Math.round(value)} ${smallest}`;
+}
+
+const twoDigits = (number) => String(number).padStart(2, "0");
 
 export function grouped(number) {
   return number.toLocaleString("en");

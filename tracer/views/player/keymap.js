@@ -13,6 +13,10 @@ const KEYS = {
   jump: ["g", "/"],
   home: ["Home"],
   end: ["End"],
+  earlier: [","],
+  later: ["."],
+  neighbour: ["m"],
+  "previous neighbour": ["M"],
   continue: ["c"],
   "continue back": ["C"],
   break: ["b"],
@@ -31,8 +35,8 @@ const KEYS = {
 };
 
 export const GROUPS = [
-  ["walk", ["step", "back", "over", "out", "parent", "line", "next token", "previous token", "jump", "home", "end",
-    "undo"]],
+  ["walk", ["step", "back", "over", "out", "parent", "line", "next token", "previous token", "neighbour",
+    "previous neighbour", "jump", "home", "end", "later", "earlier", "undo"]],
   ["run", ["continue", "continue back", "break"]],
   ["teach", ["teach", "reveal", "large"]],
   ["look", ["fold", "fold around", "own", "axis", "zoom", "language", "dark", "help", "leave"]],
@@ -40,20 +44,24 @@ export const GROUPS = [
 
 const ACTION_OF = new Map(Object.entries(KEYS).flatMap(([action, keys]) => keys.map((key) => [key, action])));
 const ARROWS = { ArrowRight: "→", ArrowLeft: "←", ArrowUp: "↑", ArrowDown: "↓" };
-const SHOWN = { ...ARROWS, " ": "Space", Escape: "Esc", T: "Shift+T", C: "Shift+C" };
+const NAMED = { " ": "Space", T: "Shift+T", C: "Shift+C", M: "Shift+M" };
+const SHOWN = { ...NAMED, ...ARROWS, Escape: "Esc" };
 
 export function shownKeys(action) {
   return KEYS[action].map((key) => SHOWN[key] ?? key);
+}
+
+// The same for readers of the screen, who know the names of keys.
+export function spokenKeys(action) {
+  return KEYS[action].map((key) => NAMED[key] ?? key).join(" ");
 }
 
 // The action that a key means; null for keys that are not ours: with Ctrl, Alt or Meta they are the
 // browser's, and while an input method composes they are its own.
 export function actionOf({ key, ctrlKey, altKey, metaKey, shiftKey, isComposing, keyCode }) {
   if (ctrlKey || altKey || metaKey || isComposing || keyCode === 229) return null;
-  if (key === "C" || key === "T") return ACTION_OF.get(key);
-  if (key === "=") return "zoom";
-  if (key === "_") return "zoom";
-  // Caps lock without shift still means the letter.
-  const plain = key.length === 1 && !shiftKey ? key.toLowerCase() : key;
-  return ACTION_OF.get(plain) ?? null;
+  if (key === "=" || key === "_") return "zoom";
+  // Caps lock turns letters around: what counts is whether shift is held.
+  const letter = shiftKey ? key.toUpperCase() : key.toLowerCase();
+  return ACTION_OF.get(key.length === 1 ? letter : key) ?? null;
 }

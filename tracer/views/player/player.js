@@ -3,11 +3,12 @@
 
 import { Details } from "./details.js";
 import { HelpSheet, JumpList } from "./dialogs.js";
-import { button, div, element, grouped, icon, span } from "./dom.js";
-import { actionOf, shownKeys } from "./keymap.js";
+import { button, div, duration, element, grouped, icon, span } from "./dom.js";
+import { keepFocus } from "./focus.js";
+import { actionOf, shownKeys, spokenKeys } from "./keymap.js";
 import { makeRun, marksByStop, speak } from "./run.js";
 import { Breakpoints } from "./side.js";
-import { firstState, reduce } from "./state.js";
+import { firstState, keptOf, reduce, restored } from "./state.js";
 import { StopView } from "./stop.js";
 import { Timeline } from "./timeline.js";
 import { Tree } from "./tree.js";
@@ -20,27 +21,38 @@ const FIELDS = "input, select, textarea, [contenteditable]";
 const PRESSABLE = "button, summary, a";
 const TAKES_FOCUS = `${FIELDS}, ${PRESSABLE}, [tabindex="0"]:not(.tracer-player)`;
 
+const SETTLED = 400; // milliseconds after the last move
+
 class Player {
-  // `source` is {header, columns, detail(stop), shared(room, key), isStatic, isDark(), onDark}.
+  // `source` is {header, columns, detail(stop), shared(room, key), isStatic, isDark(), onDark}; and
+  // where there is a place for it, {kept, keep(kept)}: what is known from the last time.
   constructor(root, source) {
     Object.assign(this, { root, source });
     this.run = makeRun(source.header, source.columns);
-    this.state = firstState(this.run, { language: source.header.language ?? "en" });
+    const first = firstState(this.run, { language: source.header.language ?? "en" });
+    this.state = restored(this.run, first, source.kept);
     this.act = (action) => this.take(action);
     this.details = new Details(source, (stop) => this.stop.arrived(stop));
     this.timeline = new Timeline(this.act);
     this.tree = new Tree(this.act);
     this.breakpoints = new Breakpoints(this.act);
-    this.stop = new StopView(this.act, this.details);
+    this.stop = new StopView(root, this.act, this.details);
     this.help = new HelpSheet(root);
     this.jump = new JumpList(root, this.act);
     this.build();
     this.listen();
     this.draw();
-    source.marks?.().then((marks) => this.marked(marks), () => {});
+    source.marks?.().then((found) => this.marked(found), (error) => this.missed(error));
   }
 
-  marked(marks) {
+  // Findings that could not be looked for are no findings that are not there.
+  missed(error) {
+    this.run.notes = [...this.run.notes, { key: "marks_failed", values: { reason: error.message } }];
+    this.draw();
+  }
+
+  marked({ marks, notes }) {
+    this.run.notes = notes;
     this.run.marks = marks;
     this.run.marksAt = marksByStop(marks);
     this.breakpoints.known = "";
@@ -78,9 +90,9 @@ class Player {
     this.options.large.firstChild.textContent = "A⁺";
     this.bar.replaceChildren(
       this.title,
-      element("div", { class: "tp-tools", role: "toolbar" }, ...this.tools),
+      (this.walking = element("div", { class: "tp-tools", role: "toolbar" }, ...this.tools)),
       this.place,
-      div("tp-tools", ...Object.values(this.options)),
+      (this.looking = element("div", { class: "tp-tools", role: "toolbar" }, ...Object.values(this.options))),
     );
   }
 
@@ -102,6 +114,8 @@ class Player {
   }
 
   close() {
+    this.keep();
+    clearTimeout(this.settling);
     this.resized.disconnect();
     this.offDark();
   }
@@ -112,13 +126,24 @@ class Player {
     event.stopPropagation();
     const inField = event.target.closest(FIELDS) !== null;
     const action = actionOf(event);
-    if (action === "leave") this.leave(event);
+    if (this.paged(event)) event.preventDefault();
+    else if (action === "leave") this.leave(event);
     else if (action === null || inField || this.isCovered(action)) return;
     else if ((event.key === "Enter" || event.key === " ") && event.target.closest(PRESSABLE)) return;
     else {
       event.preventDefault();
       this.doKey(action, event.key);
     }
+  }
+
+  // A page of the list, or a stretch of the line; anywhere else the browser scrolls.
+  paged({ key, target }) {
+    const way = { PageUp: -1, PageDown: 1 }[key];
+    if (way === undefined) return false;
+    if (target === this.tree.node) this.act({ kind: "jump", to: this.tree.neighbour(way * this.tree.page) });
+    else if (target === this.timeline.node) this.act({ kind: "jump", to: this.timeline.stopAside(-5 * way) });
+    else return false;
+    return true;
   }
 
   isCovered(action) {
@@ -139,6 +164,8 @@ class Player {
       help: () => (this.help.isOpen ? this.help.close() : this.help.show(this.words)),
       jump: () => this.jump.show(this.run, this.words),
       line: () => this.act({ kind: "jump", to: this.tree.neighbour(key === "ArrowUp" ? -1 : 1) }),
+      later: () => this.act({ kind: "jump", to: this.timeline.stopAside(1) }),
+      earlier: () => this.act({ kind: "jump", to: this.timeline.stopAside(-1) }),
       language: () => this.act({ kind: "language", language: this.state.language === "en" ? "zh" : "en" }),
       dark: () => this.turn(!this.state.isDark),
       zoom: () => this.zoom(key),
@@ -159,11 +186,22 @@ class Player {
   }
 
   take(action) {
-    this.state = reduce(this.run, this.state, action);
+    this.state = this.timeline.followed(this.run, reduce(this.run, this.state, action));
     this.draw();
+    clearTimeout(this.settling);
+    this.settling = setTimeout(() => this.keep(), SETTLED);
+  }
+
+  // Kept once it settles: browsers refuse to note every key of a long walk.
+  keep() {
+    this.source.keep?.(keptOf(this.state));
   }
 
   draw() {
+    keepFocus(this.root, () => this.drawAll());
+  }
+
+  drawAll() {
     const { run, source, root } = this;
     const state = (this.state = { ...this.state, isDark: this.state.dark ?? source.isDark() });
     const words = (this.words = makeWords(run, state));
@@ -172,7 +210,9 @@ class Player {
     root.classList.toggle("tp-large", state.large);
     root.classList.toggle("tp-teaching", state.teaching);
     root.lang = state.language === "zh" ? "zh-CN" : "en";
-    root.setAttribute("aria-label", words.ui("player"));
+    root.setAttribute("aria-label", `${words.ui("player")}: ${run.title}`);
+    this.walking.setAttribute("aria-label", words.ui("group walk"));
+    this.looking.setAttribute("aria-label", words.ui("group look"));
     this.drawBar(state, words);
     for (const view of [this.timeline, this.tree, this.breakpoints, this.stop]) view.update(run, state, words);
   }
@@ -189,13 +229,26 @@ class Player {
       const name = words.ui(`key ${kind}`);
       node.title = `${name} (${shownKeys(kind).join(", ")})`;
       node.setAttribute("aria-label", name);
+      node.setAttribute("aria-keyshortcuts", spokenKeys(kind));
     }
     this.options.language.firstChild.textContent = words.ui("key language");
     this.options.axis.firstChild.textContent = words.ui(`axis ${state.axis}`);
     this.options.teach.setAttribute("aria-pressed", String(state.teaching));
     this.options.large.setAttribute("aria-pressed", String(state.large));
+    this.sayPlace(state, words);
+  }
+
+  // Read aloud: where one is, what is there, and what the last action met. Said once for each change.
+  sayPlace(state, words) {
+    const { run } = this;
     const at = words.ui("of", { at: grouped(state.at + 1), count: grouped(run.count) });
-    this.place.replaceChildren(span("tp-at", at), span("tp-notice", this.noticeText(state, words)));
+    const stage = words.run.stage(run.stageOf(state.at)).title;
+    const told = [words.run.kind(run.kindOf(state.at)), words.stopName(state.at), stage];
+    if (!run.isInstant(state.at)) told.push(duration(run.duration[state.at]));
+    const texts = [at, told.filter(Boolean).join(", "), this.noticeText(state, words)];
+    if (texts.join("\n") === this.said) return;
+    this.said = texts.join("\n");
+    this.place.replaceChildren(span("tp-at", texts[0]), span("tp-sr", texts[1]), span("tp-notice", texts[2]));
   }
 
   noticeText({ notice, breakpoints }, words) {
@@ -215,11 +268,16 @@ function runFact([key, text], words) {
 }
 
 // A trace without a stop has nothing to play.
-function sayEmpty(root, { header }) {
+function sayEmpty(root, { header, isDark, onDark, isStatic }) {
   const words = speak(header, header.language ?? "en");
   root.classList.add("tracer-player", "tp-empty");
-  root.replaceChildren(element("p", { text: words.phrase("empty") }));
-  return { close: () => {} };
+  root.classList.toggle("tp-own", isStatic);
+  root.lang = header.language === "zh" ? "zh-CN" : "en";
+  const shade = () => root.classList.toggle("tp-dark", isDark());
+  shade();
+  const notes = header.notes.map(({ key, values }) => div("tp-note", words.phrase(key, values)));
+  root.replaceChildren(element("p", { text: words.phrase("empty") }), ...notes);
+  return { close: onDark(shade) };
 }
 
 export function mount(root, source) {

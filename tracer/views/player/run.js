@@ -61,6 +61,10 @@ export function makeRun(header, buffer) {
     const place = countBelow(run.tokens, at);
     return run.tokens[place] === at ? place : -1;
   };
+  run.rows = 1 + run.token_row.reduce((most, one) => Math.max(most, one), 0);
+  // What came at a moment and took no time of its own.
+  const instants = ["token", "image", "message", "fault"].map((kind) => header.kinds.indexOf(kind));
+  run.isInstant = (at) => instants.includes(columns.kind[at]);
   run.isToken = (at) => run.tokenAt(at) >= 0;
   // The end of a stop that never ended is that of what came last inside it.
   run.endOf = (at) => {

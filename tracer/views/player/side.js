@@ -1,6 +1,6 @@
 // Breakpoints: a list with hit counts, and a line to add one. Each kind asks for its own value.
 
-import { button, div, duration, element, grouped, icon, span, visible } from "./dom.js";
+import { bounded, button, div, duration, element, freshId, grouped, icon, span, visible } from "./dom.js";
 import { KINDS, parseValue } from "./breakpoints.js";
 import { countBelow, firstAfter } from "./moves.js";
 
@@ -9,11 +9,12 @@ const VALUELESS = ["window", "fault"];
 export class Breakpoints {
   constructor(act) {
     this.act = act;
-    this.list = element("div", { class: "tp-points", role: "list" });
+    this.list = element("div", { class: "tp-points" });
     this.kind = element("select", { class: "tp-add-kind" });
     this.value = element("span", { class: "tp-add-value" });
     const addIt = element("button", { type: "submit", class: "tp-add-it" }, icon("plus"));
-    this.form = element("form", { class: "tp-add" }, this.kind, this.value, addIt);
+    this.refusal = element("p", { class: "tp-refusal", role: "alert", id: freshId() });
+    this.form = element("form", { class: "tp-add" }, this.kind, this.value, addIt, this.refusal);
     this.node = element("section", { class: "tp-breakpoints" }, div("tp-section"), this.list, this.form);
     this.kind.addEventListener("change", () => this.askValue());
     this.form.addEventListener("submit", (event) => {
@@ -25,6 +26,7 @@ export class Breakpoints {
 
   update(run, state, words) {
     Object.assign(this, { run, state, words });
+    this.node.setAttribute("aria-label", words.ui("breakpoints"));
     const hits = state.breakpoints.filter((one) => one.on).reduce((sum, one) => sum + one.hits.length, 0);
     this.node.firstChild.replaceChildren(
       element("span", { text: words.ui("breakpoints") }),
@@ -32,6 +34,8 @@ export class Breakpoints {
     );
     const none = element("p", { class: "tp-faint", text: words.ui("how to break") });
     const rows = state.breakpoints.map((one) => this.row(one));
+    if (rows.length) this.list.setAttribute("role", "list");
+    else this.list.removeAttribute("role");
     this.list.replaceChildren(...(rows.length ? rows : [none]));
     if (this.known !== state.language) this.fillKinds();
     this.known = state.language;
@@ -47,9 +51,13 @@ export class Breakpoints {
     this.askValue();
   }
 
+  // What was typed for a kind stays: findings come later, and words change.
   askValue() {
     const { words } = this;
     const kind = this.kind.value;
+    const typed = this.asked === kind ? (this.value.querySelector(".tp-value")?.value ?? "") : "";
+    this.asked = kind;
+    this.refuse(null);
     if (VALUELESS.includes(kind)) {
       this.value.replaceChildren();
       return;
@@ -59,6 +67,9 @@ export class Breakpoints {
     const field = isChosen ? this.choices(kind) : element("input", { type: "text", placeholder: name });
     field.setAttribute("aria-label", name);
     field.classList.add("tp-value");
+    field.dataset.focus = "value";
+    if (typed !== "") field.value = typed;
+    if (field.selectedIndex === -1) field.selectedIndex = 0;
     this.value.replaceChildren(field);
   }
 
@@ -78,10 +89,21 @@ export class Breakpoints {
   add() {
     const field = this.value.querySelector(".tp-value");
     const value = parseValue(this.kind.value, field?.value ?? "");
-    field?.classList.toggle("tp-wrong", value === null);
+    this.refuse(value === null ? field : null);
     if (value === null) return;
     this.act({ kind: "add", of: this.kind.value, value });
     if (field?.tagName === "INPUT") field.value = "";
+  }
+
+  // A value that says nothing stays where it is, with a word on what is asked for.
+  refuse(field) {
+    const kept = this.value.querySelector(".tp-value");
+    kept?.classList.toggle("tp-wrong", field !== null);
+    for (const [name, value] of [["aria-invalid", "true"], ["aria-describedby", this.refusal.id]]) {
+      if (field === null) kept?.removeAttribute(name);
+      else kept?.setAttribute(name, value);
+    }
+    this.refusal.textContent = field === null ? "" : this.words.ui(`refused ${this.kind.value}`);
   }
 
   told(one) {
@@ -92,7 +114,8 @@ export class Breakpoints {
     if (one.kind === "finding" && one.value) {
       return words.run.of(run.marks.find((mark) => mark.key === one.value)?.title) || one.value;
     }
-    return words.ui(`told ${one.kind}`, { value: typeof one.value === "string" ? visible(one.value) : one.value });
+    const value = typeof one.value === "string" ? bounded(visible(one.value)) : one.value;
+    return words.ui(`told ${one.kind}`, { value });
   }
 
   row(one) {
@@ -100,13 +123,14 @@ export class Breakpoints {
     const passed = countBelow(one.hits, state.at + 1);
     const isHit = passed > 0 && one.hits[passed - 1] === state.at;
     const change = () => act({ kind: "switch", id: one.id });
-    const box = element("input", { type: "checkbox", "aria-label": words.ui("on"), on: { change } });
-    box.checked = one.on;
     const name = this.told(one);
+    const label = { "aria-label": `${words.ui("on")}: ${name}`, data: { focus: `on ${one.id}` } };
+    const box = element("input", { type: "checkbox", ...label, on: { change } });
+    box.checked = one.on;
     const behind = firstAfter(one.hits, state.at);
     const next = behind < 0 ? one.hits[0] : behind;
     const goThere = () => next !== undefined && act({ kind: "jump", to: next });
-    const go = button("tp-point-name", name, goThere, { title: words.ui("next hit") });
+    const go = button("tp-point-name", name, goThere, { title: words.ui("next hit"), data: { focus: `go ${one.id}` } });
     const many = span("tp-count", words.ui("hit of", { passed: grouped(passed), count: grouped(one.hits.length) }));
     const away = () => act({ kind: "remove", id: one.id });
     const remove = button("tp-remove", icon("close"), away, { "aria-label": `${words.ui("remove")}: ${name}` });

@@ -80,7 +80,8 @@ export function sourceView(source, { current = lineOfDef(source), reached: pairs
   const head = div("tp-code-head", element("b", { text: source.function }), place);
   const isThere = source.lines.some((line) => line.trim() !== "");
   if (!isThere) return { node: div("", head, div("tp-faint", words.run.phrase("no_sources"))), show: () => {} };
-  const code = element("div", { class: "tp-code", tabindex: "0", "aria-label": source.function }, ...lines);
+  const look = { class: "tp-code", tabindex: "0", role: "group", "aria-label": source.function };
+  const code = element("div", { ...look, data: { focus: "code" } }, ...lines);
   return { node: element("div", {}, head, code, leads(reached, act, words)), show: () => centre(code) };
 }
 
@@ -90,17 +91,25 @@ function centre(code) {
   if (line !== null) code.scrollTop = line.offsetTop - code.clientHeight * 0.2;
 }
 
+function named(words, origin) {
+  const name = words.ui(`origin ${origin}`);
+  return { title: name, "aria-label": name };
+}
+
 // Innermost first, as debuggers list a call path.
 export function stackView(frames, picked, pick, words) {
   const rows = frames.map((frame, number) => {
     const inside = [
-      element("span", { class: `tp-origin tp-origin-${frame.origin}`, title: words.ui(`origin ${frame.origin}`) }),
+      element("span", { class: `tp-origin tp-origin-${frame.origin}`, role: "img", ...named(words, frame.origin) }),
       element("b", { text: frame.function }),
-      span("tp-faint", `${frame.file}:${frame.line}`),
+      // The end of a path is what one reads: it is cut at its begin, and is no text of that direction.
+      element("span", { class: "tp-faint" }, element("bdi", { dir: "ltr", text: frame.file ? `${frame.file}:${frame.line}` : "" })),
     ];
     const kind = `tp-frame tp-from-${frame.origin}${number === picked ? " tp-picked" : ""}`;
-    if (!frame.source) return div(kind, ...inside);
-    return element("button", { type: "button", class: kind, on: { click: () => pick(number) } }, ...inside);
+    const isPicked = number === picked;
+    if (!frame.source) return element("div", { class: kind, role: "listitem" }, ...inside);
+    const more = { "aria-pressed": String(isPicked), data: { focus: `frame ${number}` }, on: { click: () => pick(number) } };
+    return element("div", { role: "listitem" }, element("button", { type: "button", class: kind, ...more }, ...inside));
   });
   return element("div", { class: "tp-frames", role: "list" }, ...rows.reverse());
 }

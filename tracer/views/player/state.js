@@ -1,8 +1,9 @@
 // What the player knows besides the run, and how each action changes it. Pure: no page, no clock.
 // `notice` says what the last action met, for a line that is read aloud.
 
-import { hitAfter, hitBefore, hitsOf } from "./breakpoints.js";
-import { firstAfter, lastBefore, nextStop, previousStop, stopAfter, stopOutside } from "./moves.js";
+import { hitAfter, hitBefore, hitsOf, isPoint } from "./breakpoints.js";
+import { tokenText } from "./dom.js";
+import { firstAfter, lastBefore, nextStop, previousStop, siblingsOf, stopAfter, stopOutside } from "./moves.js";
 import { foldAround, foldLine, hasInside, isOpen } from "./rows.js";
 
 const LONGEST_HISTORY = 500;
@@ -49,6 +50,13 @@ function seen(run, state, move, first = move(state.at)) {
   let to = first;
   while (!state.own && run.isOwn(to) && move(to) !== to) to = move(to);
   return run.isOwn(to) && !state.own ? state.at : to;
+}
+
+// The same stop in the member of the fold that comes so many places behind.
+function alongside(run, state, places) {
+  const found = siblingsOf(run, state.at);
+  const to = found?.stops[found.position + places];
+  return toward(state, to ?? -1, "no neighbour");
 }
 
 function goneOn(state, hit) {
@@ -123,14 +131,16 @@ export function isHidden(run, state, at) {
   return run.isToken(at);
 }
 
-// What somebody guesses for a token: text, compared without the blanks around it.
+// What somebody guesses for a token: text, compared without the blanks around it, or as the player
+// shows it, since nobody can type a line end.
 export function judgeGuess(guess, answer) {
-  if (guess === answer) return "right";
+  if (guess === answer || guess === tokenText(answer)) return "right";
   return guess.trim() !== "" && guess.trim() === answer.trim() ? "right" : "wrong";
 }
 
-function guessed(run, state, text) {
-  const verdict = judgeGuess(text, run.nameOf(state.at));
+function guessed(run, state, { text, alone = null }) {
+  const answers = [run.nameOf(state.at), alone].filter((one) => one !== null);
+  const verdict = answers.some((one) => judgeGuess(text, one) === "right") ? "right" : "wrong";
   const guesses = new Map(state.guesses).set(state.at, { text, verdict });
   const after = { ...state, guesses, notice: { code: verdict } };
   return verdict === "right" ? withSet(after, "revealed", state.at, true) : after;
@@ -162,14 +172,21 @@ const CHANGES = {
   "next token": (run, state) => toward(state, firstAfter(run.tokens, state.at), "no token"),
   "previous token": (run, state) => toward(state, lastBefore(run.tokens, state.at), "no token"),
   home: (run, state) => moved(state, 0),
-  end: (run, state) => moved(state, run.count - 1),
+  end: (run, state) => moved(state, seen(run, state, (at) => previousStop(run, at), run.count - 1)),
   undo: (run, state) => {
-    if (state.history.length === 0) return { ...state, notice: { code: "no history" } };
-    return { ...state, at: state.history.at(-1), history: state.history.slice(0, -1), notice: null };
+    const last = state.history.findLastIndex((at) => at !== state.at);
+    if (last < 0) return { ...state, history: [], notice: { code: "no history" } };
+    return { ...state, at: state.history[last], history: state.history.slice(0, last), notice: null };
   },
   jump: (run, state, { to }) => moved(state, Math.min(Math.max(to, 0), run.count - 1)),
   // While the cursor is dragged: the way is no history, only where the drag began.
+  grab: (run, state, { to }) => {
+    const history = [...state.history.slice(-LONGEST_HISTORY), state.at];
+    return { ...state, at: to, history, notice: null };
+  },
   scrub: (run, state, { to }) => ({ ...state, at: to, notice: null }),
+  neighbour: (run, state) => alongside(run, state, 1),
+  "previous neighbour": (run, state) => alongside(run, state, -1),
   fold: (run, state, { line }) => toggled(run, state, line ?? lineMeant(run, state)),
   "fold around": (run, state) => {
     for (let one = state.at; one >= 0; one = run.parent[one]) {
@@ -182,9 +199,11 @@ const CHANGES = {
   remove: (run, state, { id }) => removed(state, id),
   switch: (run, state, { id }) => switched(state, id),
   clear: (run, state) => ({ ...state, breakpoints: [], notice: { code: "removed" } }),
-  teach: (run, state) => ({ ...state, teaching: !state.teaching, revealed: new Set(), guesses: new Map() }),
+  teach: (run, state) => {
+    return { ...state, teaching: !state.teaching, revealed: new Set(), guesses: new Map(), notice: null };
+  },
   reveal: (run, state) => (run.isToken(state.at) ? withSet(state, "revealed", state.at, true) : state),
-  guess: (run, state, { text }) => guessed(run, state, text),
+  guess: (run, state, action) => guessed(run, state, action),
   // Marks that came later: findings and checks. What stops at them is counted anew.
   marks: (run, state) => {
     const breakpoints = state.breakpoints.map((one) => ({ ...one, hits: hitsOf(run, one) }));
@@ -203,4 +222,27 @@ const CHANGES = {
 
 export function reduce(run, state, action) {
   return CHANGES[action.kind](run, state, action);
+}
+
+// What is kept for the next time that the run is shown: where one was, where it breaks, how it looks.
+const REMEMBERED = { at: "number", teaching: "boolean", large: "boolean", language: "string", axis: "string", own: "boolean" };
+
+export function keptOf(state) {
+  const kept = Object.fromEntries(Object.keys(REMEMBERED).map((name) => [name, state[name]]));
+  const breakpoints = state.breakpoints.map(({ kind, value, on }) => ({ kind, value, on }));
+  return { ...kept, dark: state.dark, breakpoints };
+}
+
+// The state as it was kept, as far as it fits the run: whoever kept it may have had another.
+export function restored(run, state, kept) {
+  const fits = Object.entries(kept ?? {}).filter(([name, value]) => typeof value === REMEMBERED[name]);
+  const found = { ...state, ...Object.fromEntries(fits) };
+  const isThere = Number.isInteger(found.at) && found.at >= 0 && found.at < run.count;
+  const looks = { dark: typeof kept?.dark === "boolean" ? kept.dark : null, at: isThere ? found.at : state.at };
+  const points = Array.isArray(kept?.breakpoints) ? kept.breakpoints : [];
+  return points.filter((one) => isPoint(run, one)).reduce((before, { kind, value, on }) => {
+    const after = added(run, before, { of: kind, value });
+    const id = after.breakpoints.at(-1).id;
+    return { ...(on ? after : switched(after, id)), notice: null };
+  }, { ...found, ...looks });
 }

@@ -1,25 +1,21 @@
 // The stop: what ran, where in the library, what went in and came out, each number with how it is
 // known. The head comes from the columns at once, the cards when their detail is there.
 
-import { button, div, duration, element, grouped, icon, span, visible } from "./dom.js";
+import { flowOf, flowView, factsView, rowView, tableView } from "./cells.js";
+import { button, div, duration, element, grouped, icon, span } from "./dom.js";
+import { keepFocus } from "./focus.js";
 import { ancestors, siblingsOf } from "./moves.js";
 import { sourceView, stackView } from "./source.js";
 import { isHidden } from "./state.js";
 import { inkOn, stageColour } from "./theme.js";
 import { cacheView, imageView, siblingsView, tensorView } from "./things.js";
-import { candidatesView, effectsView, guessView, stopsView, stripView, verdictText } from "./token.js";
+import { candidatesView, effectsView, guessView, stopsView, stripView, verdictView } from "./token.js";
 
 const BLINK = 120; // milliseconds
 const PATIENCE = 1500;
-const SIGNS = { measured: "●", derived: "◐", estimated: "○" };
-
-function flowOf({ inputs = [], outputs = [] }) {
-  return [...inputs.map((pair) => ["in", ...pair]), ...outputs.map((pair) => ["out", ...pair])];
-}
-
 export class StopView {
-  constructor(act, details) {
-    Object.assign(this, { act, details });
+  constructor(root, act, details) {
+    Object.assign(this, { root, act, details });
     this.head = element("header", { class: "tp-stop-head" });
     this.main = div("tp-main");
     this.side = div("tp-side");
@@ -40,7 +36,8 @@ export class StopView {
 
   // An answer came: draw it if it is about what is shown.
   arrived(stop) {
-    if (this.run !== undefined && (stop === null || stop === this.state.at)) this.drawBody();
+    if (this.run === undefined || (stop !== null && stop !== this.state.at)) return;
+    keepFocus(this.root, () => this.drawBody());
   }
 
   drawHead() {
@@ -51,12 +48,14 @@ export class StopView {
     const status = run.statuses[run.status[at]];
     const toLesson = () => this.body.querySelector(".tp-card-lesson")?.scrollIntoView({ block: "nearest" });
     const title = words.run.stage(stage).title || stage || "";
-    const pill = button("tp-pill", title, toLesson, { style: { background: colour, color: inkOn(colour) } });
+    const look = { style: { background: colour, color: inkOn(colour) }, title: words.ui("to lesson") };
+    const pill = button("tp-pill", title, toLesson, { ...look, data: { focus: "pill" } });
     const facts = [
       words.run.kind(run.kindOf(at)),
-      run.isToken(at) ? null : duration(run.duration[at]),
+      run.isInstant(at) ? null : duration(run.duration[at]),
       words.ui("from start", { time: duration(run.start[at]) }),
       run.step[at] >= 0 ? words.ui("forward", { step: run.step[at] }) : null,
+      run.isToken(at) && run.rows > 1 ? words.ui("row of", { row: run.token_row[run.tokenAt(at)] }) : null,
       run.threads.length > 1 ? run.threads[run.thread[at]] : null,
     ].filter(Boolean);
     this.head.replaceChildren(
@@ -75,7 +74,8 @@ export class StopView {
   path(at) {
     const outer = ancestors(this.run, at).reverse();
     const links = outer.flatMap((one, place) => {
-      const link = button("tp-crumb", this.words.stopName(one), () => this.act({ kind: "jump", to: one }));
+      const goThere = () => this.act({ kind: "jump", to: one });
+      const link = button("tp-crumb", this.words.stopName(one), goThere, { data: { focus: `crumb ${one}` } });
       return place ? [icon("right"), link] : [link];
     });
     return element("nav", { class: "tp-path", "aria-label": this.words.ui("path") }, ...links);
@@ -93,6 +93,10 @@ export class StopView {
     const [main, side] = this.cards(detail);
     this.main.replaceChildren(...main.filter(Boolean));
     this.side.replaceChildren(...side.filter(Boolean));
+    // Cards stay where they are while one goes through like stops; another kind begins at its top.
+    const kind = this.run.kindOf(at);
+    if (kind !== this.kind) this.body.scrollTop = 0;
+    this.kind = kind;
     for (const show of this.shows) show();
     this.details.prepare(Math.min(at + 1, this.run.count - 1));
   }
@@ -100,7 +104,7 @@ export class StopView {
   // What stood here is of another stop: away with it, unless the answer comes within a blink.
   waitFor(at) {
     clearTimeout(this.timer);
-    this.timer = setTimeout(() => this.empty(at), BLINK);
+    this.timer = setTimeout(() => keepFocus(this.root, () => this.empty(at)), BLINK);
   }
 
   empty(at) {
@@ -136,19 +140,20 @@ export class StopView {
     ];
     const flow = flowOf(detail);
     const side = [
-      !hides && detail.facts?.length && this.card("facts", this.facts(detail.facts)),
-      flow.length > 0 && this.card("in and out", this.flow(flow)),
+      !hides && detail.facts?.length && this.card("facts", factsView(detail.facts, words)),
+      flow.length > 0 && this.card("in and out", flowView(flow, words)),
       this.siblings(),
       isAnswering && this.lesson(),
-      ...(hides ? [] : (detail.tables ?? []).map((table) => this.smallTable(table))),
-      !hides && detail.row && this.card("row", this.row(detail.row)),
+      ...(hides ? [] : (detail.tables ?? []).map((table) => this.table(table))),
+      !hides && detail.row && this.card("row", rowView(detail.row, run, words)),
     ];
     return [main, side];
   }
 
   card(name, content, title = this.words.ui(name)) {
     const kind = `tp-card tp-card-${name.replaceAll(" ", "-")}`;
-    const node = element("details", { class: kind }, element("summary", { text: title }), content);
+    const summary = element("summary", { text: title, data: { focus: `card ${name}` } });
+    const node = element("details", { class: kind }, summary, content);
     node.open = !this.folded.has(name);
     node.addEventListener("toggle", () => (node.open ? this.folded.delete(name) : this.folded.add(name)));
     return node;
@@ -172,35 +177,47 @@ export class StopView {
   }
 
   strip(detail, hides) {
-    const place = detail.token ?? detail.strip;
-    const strip = place?.strip ? this.details.shared("strips", place.strip) : null;
-    if (!strip) return null;
-    const upto = place.upto ?? strip.chips.length;
-    const pick = (number) => this.pickToken(number);
-    // While one guesses, what is still to come would tell.
-    const isSecret = hides || (this.state.teaching && !this.run.isToken(this.state.at));
-    const isToken = detail.token !== undefined;
-    const view = stripView(strip, upto, { isToken, hides: isSecret, words: this.words, pick });
-    this.shows.push(view.show);
-    const redacted = strip.redacted && div("tp-faint", this.words.run.phrase("redacted"));
-    return this.card("strip", element("div", {}, view.node, redacted));
+    const first = detail.token ?? detail.strip;
+    const places = first?.strip ? [first, ...(first.others ?? [])] : [];
+    const rows = places.map((place, number) => this.oneStrip(place, detail.token !== undefined, hides, number));
+    const shown = rows.filter(Boolean);
+    const lacks = ["redacted", "unnamed"].find((name) => shown.some((one) => one.strip[name]));
+    const note = lacks && div("tp-faint", this.words.run.phrase(lacks));
+    return shown.length > 0 && this.card("strip", element("div", {}, ...shown.map((one) => one.node), note));
   }
 
-  // The n-th generated chip is the n-th token of this call and row.
-  pickToken(number) {
-    const { run, state, act } = this;
-    const place = Math.max(0, run.tokenAt(state.at));
-    const row = run.isToken(state.at) ? run.token_row[place] : 0;
-    const call = run.call[state.at];
-    const mine = run.tokens.filter((at, one) => run.call[at] === call && run.token_row[one] === row);
-    if (number < mine.length) act({ kind: "jump", to: mine[number] });
+  oneStrip(place, isToken, hides, number) {
+    const { run, state, words } = this;
+    const strip = this.details.shared("strips", place.strip);
+    if (!strip) return null;
+    const upto = place.upto ?? strip.chips.length;
+    const pick = (row) => this.pickToken(row);
+    // While one guesses, what is still to come would tell.
+    const isAhead = strip.chips.length > Math.max(upto, strip.prompt);
+    const isSecret = hides || (state.teaching && isAhead && !run.isToken(state.at));
+    const view = stripView(strip, upto, { isToken, hides: isSecret, words, pick, number });
+    this.shows.push(view.show);
+    return { strip, node: div("tp-one-strip", this.stripName(place, number), view.node) };
+  }
+
+  stripName({ row, sequence, others }, number) {
+    if (sequence !== undefined) return div("tp-faint", this.words.ui("sequence of", { sequence }));
+    const isOneOfMany = others !== undefined || number > 0;
+    return isOneOfMany && div("tp-faint", this.words.ui("row of", { row }));
+  }
+
+  // The token of a row of `choices`.
+  pickToken(row) {
+    const { run, act } = this;
+    const to = run.tokens.find((at) => run.row[at] === row);
+    if (to !== undefined) act({ kind: "jump", to });
   }
 
   token(token, hides) {
     const { words, state, act } = this;
     const guess = state.guesses.get(state.at);
     if (hides) return [this.card("guess", guessView(token, this.otherTokens(), guess, act, words))];
-    const told = guess && div(`tp-verdict tp-${guess.verdict}`, verdictText(token, guess, words));
+    const told = guess && verdictView(token, guess, words);
     return [
       told,
       token.candidates?.length ? this.card("candidates", candidatesView(token, words)) : null,
@@ -226,16 +243,24 @@ export class StopView {
     if (source) {
       const view = sourceView(source, where, this.act, this.words);
       this.shows.push(view.show);
-      cards.push(this.card("source", view.node));
+      cards.push(this.card("source", view.node, this.ofAround("source", detail)));
     }
     if (frames?.length) {
       const pick = (number) => {
         this.frame = number === this.frame ? null : number;
-        this.drawBody();
+        keepFocus(this.root, () => this.drawBody());
       };
-      cards.push(this.card("call path", stackView(frames, this.frame, pick, this.words)));
+      const view = stackView(frames, this.frame, pick, this.words);
+      cards.push(this.card("call path", view, this.ofAround("call path", detail)));
     }
     return cards;
+  }
+
+  // A title that says so where the code is not the stop's own.
+  ofAround(name, { code_of: around }) {
+    const { words } = this;
+    const title = words.ui(name);
+    return around === undefined ? title : words.ui("code of", { title, name: words.stopName(around) });
   }
 
   cache(detail) {
@@ -248,72 +273,9 @@ export class StopView {
     return found && this.card("siblings", siblingsView(found, this.act, this.words));
   }
 
-  // Most numbers are measured: their badge is a sign, and the others say what they are.
-  badge(provenance) {
-    if (!provenance) return "";
-    const word = this.words.run.provenance(provenance);
-    const text = provenance === "measured" ? SIGNS.measured : `${SIGNS[provenance] ?? "·"} ${word}`;
-    const aria = { title: word, "aria-label": word, role: "img" };
-    return element("span", { class: `tp-badge tp-badge-${provenance}`, text, ...aria });
-  }
-
-  legend() {
-    const signs = Object.entries(SIGNS).map(([name, sign]) => `${sign} ${this.words.run.provenance(name)}`);
-    return div("tp-signs", signs.join("   "));
-  }
-
-  facts(facts) {
-    const rows = facts.map(([key, text, provenance]) => {
-      const label = element("dt", { text: this.words.run.fact(key) });
-      return div("tp-fact", label, element("dd", { text }), this.badge(provenance));
-    });
-    return div("", element("dl", { class: "tp-facts" }, ...rows), this.legend());
-  }
-
-  flow(pairs) {
-    const rows = pairs.map(([way, name, text]) =>
-      element(
-        "div",
-        { class: `tp-flow tp-flow-${way}` },
-        element("span", { class: "tp-way", text: way === "in" ? "→" : "←", title: this.words.ui(way) }),
-        element("b", { text: name }),
-        span("tp-mono", text),
-      ),
-    );
-    return element("div", {}, ...rows);
-  }
-
-  row({ table, cells }) {
-    const { words } = this;
-    const rows = cells.map((cell) => this.cell(table, cell));
-    const { title, text } = words.run.table(table);
-    const head = div("tp-faint", `${table} · ${title}. ${text}`);
-    return div("", head, element("table", { class: "tp-table tp-row" }, ...rows));
-  }
-
-  cell(table, [column, text]) {
-    const { words, run } = this;
-    const [label, meaning] = words.run.column(table, column);
-    const provenance = run.provenance[table]?.[column] ?? "measured";
-    const word = words.run.provenance(provenance);
-    const sign = element("span", { class: `tp-sign tp-badge-${provenance}`, text: SIGNS[provenance], title: word });
-    const name = [span("tp-mono", column), span("tp-faint", label === column ? "" : label)];
-    return element("tr", { title: meaning }, element("th", { scope: "row" }, ...name),
-      element("td", { text: visible(String(text)) }), element("td", {}, sign));
-  }
-
-  smallTable({ table, columns, rows, more }) {
-    const { words } = this;
-    const head = columns.map((name) => {
-      const [label, meaning] = words.run.column(table, name);
-      return element("th", { scope: "col", text: label, title: meaning });
-    });
-    const inside = (cell) => element("td", { text: visible(String(cell ?? "–")) });
-    const lines = rows.map((cells) => element("tr", {}, ...cells.map(inside)));
-    const grid = element("table", { class: "tp-table" }, element("tr", {}, ...head), ...lines);
-    const rest = more > 0 && div("tp-faint", words.ui("more rows", { more: grouped(more) }));
-    const title = `${words.run.table(table).title} · ${grouped(rows.length + (more || 0))}`;
-    return this.card(`table ${table}`, div("tp-wide", grid, rest), title);
+  table(table) {
+    const title = `${this.words.run.table(table.table).title} · ${grouped(table.rows.length + (table.more || 0))}`;
+    return this.card(`table ${table.table}`, tableView(table, this.run, this.words), title);
   }
 
   lesson() {

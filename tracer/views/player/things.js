@@ -1,18 +1,22 @@
 // Pictures of things: a tensor's place in its shard, an image on its way to tokens, a layer among
 // its neighbours, the cache.
 
+import { badge } from "./cells.js";
 import { button, bytes, div, drawing, duration, element, grouped, span } from "./dom.js";
 
 export function tensorView(tensor, words) {
-  const { offset, size, file_size: whole, header = 0 } = tensor;
+  const { offset, size, file_size: whole, header } = tensor;
+  const [, long, all] = tensor.label;
+  const isKnown = whole > 0 && offset !== null && size !== null;
+  const told = isKnown ? words.ui("in the file", { at: grouped(offset), long, all }) : long;
   const share = (part) => `${(100 * part) / whole}%`;
-  const place = element(
-    "div",
-    { class: "tp-shard", role: "img", "aria-label": `${tensor.file}: ${tensor.label.join(", ")}` },
-    element("div", { class: "tp-shard-header", style: { width: share(header) } }),
+  const parts = [
+    header > 0 && element("div", { class: "tp-shard-header", style: { width: share(header) } }),
     element("div", { class: "tp-shard-tensor", style: { left: share(offset), width: share(size) } }),
-  );
-  const label = div("tp-shard-label", ...tensor.label.map((text) => span("", text)));
+  ];
+  const look = { class: "tp-shard", role: "img", "aria-label": `${tensor.file}: ${told}` };
+  const place = isKnown && element("div", look, ...parts);
+  const label = div("tp-shard-label", told);
   const what = [tensor.dtype, tensor.shape, bytes(size), tensor.fate, tensor.because].filter(Boolean);
   return element(
     "div",
@@ -21,7 +25,6 @@ export function tensorView(tensor, words) {
     place,
     label,
     div("tp-tags", ...what.map((text) => element("span", { text }))),
-    tensor.fate && span("tp-sr", words.ui("fate")),
   );
 }
 
@@ -39,8 +42,11 @@ function sizes(chain, words) {
   return div("tp-sizes", ...boxes);
 }
 
-// The grid of patches; `merge` of them in each direction become one token.
-function grid([, rows, columns], merge) {
+const WIDEST_GRID = 2000; // patches a side: more lines than pixels
+
+// The grid of patches; `merge` of them in each direction become one token, where that is known.
+function grid([, rows, columns], merge, name) {
+  if (![rows, columns].every((one) => one > 0 && one <= WIDEST_GRID)) return null;
   const size = Math.max(2, Math.min(20, 520 / columns));
   const [wide, tall] = [columns * size + 2, rows * size + 2];
   const lines = (count, step, kind, down) =>
@@ -49,11 +55,10 @@ function grid([, rows, columns], merge) {
     );
   return drawing(
     "svg",
-    { class: "tp-grid", viewBox: `-1 -1 ${wide} ${tall}`, width: wide, height: tall, role: "img" },
+    { class: "tp-grid", viewBox: `-1 -1 ${wide} ${tall}`, width: wide, height: tall, role: "img", "aria-label": name },
     ...lines(rows, 1, "tp-patch", true),
     ...lines(columns, 1, "tp-patch", false),
-    ...lines(rows, merge, "tp-merged", true),
-    ...lines(columns, merge, "tp-merged", false),
+    ...(merge > 1 ? [...lines(rows, merge, "tp-merged", true), ...lines(columns, merge, "tp-merged", false)] : []),
   );
 }
 
@@ -62,8 +67,9 @@ export function imageView(image, words) {
   if (image.chain?.length) parts.push(sizes(image.chain, words));
   if (image.grid) {
     const [t, h, w] = image.grid;
-    parts.push(div("tp-caption", words.ui("grid", { t, h, w, patches: grouped(t * h * w) })));
-    parts.push(grid(image.grid, image.merge || 1));
+    const name = words.ui("grid", { t, h, w, patches: grouped(t * h * w) });
+    const merged = image.merge > 1 ? ` · ${words.ui("merged", { merge: image.merge })}` : "";
+    parts.push(div("tp-caption", `${name}${merged}`), grid(image.grid, image.merge, name));
   }
   if (image.tokens) {
     const [expected, found, replaced] = image.tokens.map((one) => one?.toLocaleString("en") ?? "–");
@@ -82,11 +88,13 @@ export function siblingsView(siblings, act, words) {
     const kind = `tp-column${place === siblings.position ? " tp-picked" : ""}`;
     const column = element("div", { style: { height: high } });
     const more = { title: name, "aria-label": name, tabindex: "-1" };
+    if (place === siblings.position) more["aria-current"] = "true";
     return button(kind, column, () => act({ kind: "jump", to }), more);
   });
   const count = siblings.count ?? bars.length;
   const caption = words.ui("neighbours", { place: siblings.position + 1, count, most: duration(most) });
-  return element("div", {}, div("tp-columns", ...bars), div("tp-caption", caption));
+  const columns = element("div", { class: "tp-columns", role: "group", "aria-label": words.ui("siblings") }, ...bars);
+  return element("div", {}, columns, div("tp-caption", caption), div("tp-faint", words.ui("along neighbours")));
 }
 
 // A layer's tokens against what its cache can hold, or holds.
@@ -110,5 +118,5 @@ function layer(one, most) {
 export function cacheView({ layers, total, tokens_before: before, tokens_after: after }, words) {
   const most = Math.max(...layers.map((one) => one.capacity ?? one.held ?? one.tokens ?? 0), 1);
   const caption = words.ui("cache grew", { before: before ?? "–", after: after ?? "–", total: total ?? "–" });
-  return div("tp-cache", div("tp-caption", caption), ...layers.map((one) => layer(one, most)));
+  return div("tp-cache", div("tp-caption", caption, " ", badge("derived", words)), ...layers.map((one) => layer(one, most)));
 }

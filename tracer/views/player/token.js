@@ -1,9 +1,11 @@
 // A token: the strip of prompt and answer up to it, its candidates before and after the processors,
 // what each processor did; and in teaching mode the question what comes next.
 
-import { button, div, element, grouped, percent, span, tokenText } from "./dom.js";
+import { badge } from "./cells.js";
+import { bounded, button, div, element, grouped, percent, span, tokenText } from "./dom.js";
 
 const MOST_CHIPS = 600; // around the cursor; a prompt may have a hundred thousand
+const LONGEST_CHIP = 2000;
 const STEPS = [0.9, 0.6, 0.3, 0.1];
 
 function doubt(probability) {
@@ -12,27 +14,31 @@ function doubt(probability) {
   return String(found < 0 ? STEPS.length : found);
 }
 
-function chipText(text, many) {
+function chipText(text, many, id) {
   const known = text === "" ? "∅" : text?.replaceAll("\n", "↵\n").replaceAll("\t", "⇥");
-  const shown = known ?? "▒";
+  const shown = bounded(known ?? (id === null ? "▒" : `#${id}`), LONGEST_CHIP);
   return many > 1 ? `${shown} × ${grouped(many)}` : shown;
 }
 
-function chip([text, kind, origin, probability, many], place, prompt) {
+// A part of a class name, whatever a trace calls it.
+const slug = (name) => String(name ?? "").replace(/[^\w-]/g, "_");
+
+function chip([text, kind, origin, probability, many, id = null], place, prompt) {
   const isPrompt = place < prompt;
-  const looks = isPrompt ? `tp-prompt tp-by-${origin}` : `tp-doubt-${doubt(probability)}`;
-  const node = span(`tp-chip tp-of-${kind} ${looks}`, chipText(text, many));
-  node.dataset.place = String(place);
-  node.title = [origin ?? kind, isPrompt ? "" : percent(probability)].filter(Boolean).join(" · ");
-  return node;
+  const looks = isPrompt ? `tp-prompt tp-by-${slug(origin)}` : `tp-doubt-${doubt(probability)}`;
+  const title = [origin ?? kind, isPrompt ? "" : percent(probability)].filter(Boolean).join(" · ");
+  const more = { text: chipText(text, many, id), title, data: { place } };
+  const isNamed = text !== null || id === null;
+  return element("span", { class: `tp-chip tp-of-${slug(kind)} ${looks}${isNamed ? "" : " tp-by-id"}`, ...more });
 }
 
 // The chips around the place `upto`; what comes behind it is faint, or a secret while one guesses.
-export function stripView(strip, upto, { isToken, hides, words, pick }) {
+// `pick` is told the row of `choices` that a generated chip is of.
+export function stripView(strip, upto, { isToken, hides, words, pick, number = 0 }) {
   const from = Math.max(0, upto - MOST_CHIPS / 2);
   const until = Math.min(strip.chips.length, from + MOST_CHIPS);
   const aria = { tabindex: "0", role: "group", "aria-label": words.ui("strip") };
-  const node = element("div", { class: "tp-strip", ...aria });
+  const node = element("div", { class: "tp-strip", data: { focus: `strip ${number}` }, ...aria });
   if (from > 0) node.append(span("tp-faint", `… ${grouped(from)} `));
   for (let place = from; place < until; place += 1) {
     if (hides && place >= Math.max(upto, strip.prompt)) break;
@@ -45,7 +51,7 @@ export function stripView(strip, upto, { isToken, hides, words, pick }) {
   else if (until < strip.chips.length) node.append(span("tp-faint", ` … ${grouped(strip.chips.length - until)}`));
   node.addEventListener("click", (event) => {
     const place = Number(event.target.closest(".tp-chip")?.dataset.place ?? -1);
-    if (place >= strip.prompt) pick(place - strip.prompt);
+    if (place >= strip.prompt) pick(strip.made[place - strip.prompt]);
   });
   const show = () => reveal(node, node.querySelector(".tp-picked") ?? node.querySelector(".tp-later"));
   return { node, show };
@@ -56,10 +62,15 @@ function reveal(row, chipNode) {
   else row.scrollTop = chipNode.offsetTop - row.clientHeight / 2;
 }
 
-function bar(share, kind) {
+// `name` is for those who don't see which of two bars it is.
+function bar(share, kind, name = null) {
   const style = { width: `${100 * Math.min(1, share ?? 0)}%` };
   const fill = element("div", { class: `tp-fill ${kind}`, style });
-  return div("tp-share", div("tp-track", fill), span("", percent(share)));
+  return div("tp-share", div("tp-track", fill), element("span", {}, name && span("tp-sr", `${name} `), percent(share)));
+}
+
+function twoBars(raw, probability, words) {
+  return div("", bar(raw, "tp-raw", words.ui("raw")), bar(probability, "tp-after", words.ui("after")));
 }
 
 function candidate(one, words) {
@@ -69,7 +80,7 @@ function candidate(one, words) {
     `tp-candidate${one.chosen ? " tp-chosen" : ""}`,
     span("tp-rank", one.rank),
     element("span", { class: "tp-token", text, title: one.id === null ? null : `id ${one.id}` }),
-    div("", bar(one.raw, "tp-raw"), bar(one.probability, "tp-after")),
+    twoBars(one.raw, one.probability, words),
     one.chosen && span("tp-sr", words.ui("chosen")),
   );
 }
@@ -85,8 +96,8 @@ export function candidatesView(token, words) {
   if (token.rest !== undefined && token.rest !== null) {
     const [raw, probability] = token.rest;
     rows.push(
-      div("tp-candidate tp-rest", element("span"), element("span", { text: words.ui("rest") }),
-        element("div", {}, bar(raw, "tp-raw"), bar(probability, "tp-after"))),
+      div("tp-candidate tp-rest", element("span"), div("", words.ui("rest"), " ", badge("derived", words)),
+        twoBars(raw, probability, words)),
     );
   }
   return div("tp-candidates", legend, ...rows);
@@ -119,7 +130,7 @@ export function stopsView(stops, words) {
     element(
       "div",
       { class: "tp-stop-id" },
-      span("tp-token", /^id \d+$/.test(text) ? text : tokenText(String(text))),
+      span("tp-token", tokenText(String(text))),
       span("tp-faint", words.ui("stop rank", { rank: number(rank) })),
       bar(probability, "tp-after"),
     ),
@@ -127,12 +138,16 @@ export function stopsView(stops, words) {
   return element("div", {}, ...rows);
 }
 
+const UNKNOWN = "·"; // the name of a token of which neither text nor id is there
 const FEWEST_CHOICES = 6;
 
-// Candidates in alphabetical order; where a step had few, other words of the answer stand among them.
+const guessable = ({ text, id }) => text ?? (id === null ? null : `#${id}`);
+
+// Candidates in alphabetical order, the chosen one among them however unlikely it was; where a step
+// had few, other words of the answer stand among them.
 function choicesOf(token, others) {
-  const best = token.candidates.slice(0, 2 * FEWEST_CHOICES).map((one) => one.text);
-  const texts = new Set(best.filter((text) => text !== null));
+  const best = token.candidates.filter((one, place) => one.chosen || place < 2 * FEWEST_CHOICES);
+  const texts = new Set(best.map((one) => guessable(one)).filter((text) => text !== null));
   for (const text of others) if (texts.size < FEWEST_CHOICES && text) texts.add(text);
   return [...texts].sort();
 }
@@ -140,26 +155,37 @@ function choicesOf(token, others) {
 // What comes next? Typed, or picked from the candidates in alphabetical order, which tells nothing.
 export function guessView(token, others, guess, act, words) {
   const name = words.ui("guess");
+  // The text of an id alone may differ from what the answer gains by it: half a character, or a blank.
+  const alone = token.candidates.find((one) => one.chosen)?.text ?? null;
+  const isKnown = token.candidates.some((one) => guessable(one) !== null) || others.some((text) => text !== UNKNOWN);
+  const guesses = (text) => act({ kind: "guess", text, alone });
   const input = element("input", { type: "text", class: "tp-guess", "aria-label": name, placeholder: name });
-  const submit = element("button", { type: "submit", text: words.ui("guess it") });
+  input.dataset.focus = "guess";
+  const submit = element("button", { type: "submit", text: words.ui("guess it"), data: { focus: "guess it" } });
   const reveals = button("", words.ui("reveal"), () => act({ kind: "reveal" }));
   const form = element("form", { class: "tp-guess-form" }, input, submit, reveals);
   form.addEventListener("submit", (event) => {
     event.preventDefault();
-    if (input.value !== "") act({ kind: "guess", text: input.value });
+    if (input.value !== "") guesses(input.value);
   });
-  const choices = choicesOf(token, others).map((text) =>
-    button("tp-token", tokenText(text), () => act({ kind: "guess", text })),
+  const choices = (isKnown ? choicesOf(token, others) : []).map((text) =>
+    button("tp-token", bounded(tokenText(text)), () => guesses(text), { data: { focus: `choice ${text}` } }),
   );
   const question = element("p", { text: words.ui("what comes next") });
-  const told = guess && div(`tp-verdict tp-${guess.verdict}`, verdictText(token, guess, words));
+  const told = guess && verdictView(token, guess, words);
+  // Of a trace without texts there is nothing to guess.
+  if (!isKnown) return div("tp-guessing", element("p", { text: words.run.phrase("redacted") }), div("tp-guess-form", reveals));
   return div("tp-guessing", question, form, div("tp-choices", ...choices), told);
 }
 
-export function verdictText(token, guess, words) {
+export function verdictView(token, guess, words) {
+  return div(`tp-verdict tp-${guess.verdict}`, verdictText(token, guess, words));
+}
+
+function verdictText(token, guess, words) {
   if (guess.verdict === "right") return words.ui("guessed right", { guess: tokenText(guess.text) });
   const wanted = guess.text.trim();
-  const known = token.candidates.find((one) => one.text?.trim() === wanted);
+  const known = token.candidates.find((one) => guessable(one)?.trim() === wanted);
   if (known === undefined) return words.ui("guessed unknown", { guess: tokenText(guess.text) });
   return words.ui("guessed wrong", { guess: tokenText(guess.text), share: percent(known.probability) });
 }

@@ -1,6 +1,6 @@
 // The tree of calls and spans. Only the lines in sight are elements, however long the run.
 
-import { div, duration, element, icon, span, tokenText, visible } from "./dom.js";
+import { bounded, div, duration, element, freshId, icon, span, tokenText, visible } from "./dom.js";
 import { hasInside, isFold, isOpen, lineOf, openedByCursor, visibleLines } from "./rows.js";
 import { isHidden } from "./state.js";
 import { stageColour } from "./theme.js";
@@ -26,10 +26,10 @@ function nameAround(run, at) {
 function nameParts(run, at, hides) {
   const name = run.nameOf(at);
   if (run.isToken(at)) {
-    return [hides ? span("tp-token tp-secret", "?") : span("tp-token", tokenText(name))];
+    return [hides ? span("tp-token tp-secret", "?") : span("tp-token", bounded(tokenText(name)))];
   }
   const [head, tail] = splitName(name, nameAround(run, at));
-  return [span("tp-name-head", head), span("tp-name-tail", visible(tail))];
+  return [span("tp-name-head", bounded(head)), span("tp-name-tail", bounded(visible(tail)))];
 }
 
 export class Tree {
@@ -37,7 +37,8 @@ export class Tree {
     this.act = act;
     this.lines = div("tp-lines");
     this.spacer = div("tp-spacer", this.lines);
-    this.node = element("div", { class: "tp-tree", role: "tree", tabindex: "-1" }, this.spacer);
+    this.id = freshId();
+    this.node = element("div", { class: "tp-tree", role: "tree", tabindex: "0" }, this.spacer);
     this.node.addEventListener("scroll", () => this.draw());
     this.node.addEventListener("click", (event) => this.clicked(event));
     this.visible = { lines: new Int32Array(), indents: new Uint16Array() };
@@ -96,15 +97,18 @@ export class Tree {
     if (top < from + 2 * this.height || top > from + room - 3 * this.height) this.scrollTo(top - room * 0.4);
   }
 
-  // The stop whose line is so many lines from the cursor, for the arrow keys.
+  // The stop whose line is so many lines from the cursor, or the last one that way.
   neighbour(step) {
     const { lines } = this.visible;
-    let place = lineOf(this.visible, this.state.at) + step;
-    while (place >= 0 && place < lines.length && isFold(lines[place])) place += Math.sign(step);
+    const [from, way] = [lineOf(this.visible, this.state.at), Math.sign(step)];
+    let place = Math.min(lines.length - 1, Math.max(0, from + step));
+    while (isFold(lines[place] ?? 0)) place += way;
+    if (place < 0 || place >= lines.length) do place -= way; while (isFold(lines[place]));
     return lines[place] ?? this.state.at;
   }
 
-  page() {
+  // Lines that a page of the list has.
+  get page() {
     return Math.max(1, Math.floor(this.node.clientHeight / this.height) - 2);
   }
 
@@ -121,7 +125,7 @@ export class Tree {
     for (let place = from; place < until; place += 1) rows.push(this.row(place));
     this.lines.style.transform = `translateY(${from * this.height - this.scrolled() + this.node.scrollTop}px)`;
     this.lines.replaceChildren(...rows);
-    this.node.setAttribute("aria-activedescendant", `tp-line-${this.state.at}`);
+    this.node.setAttribute("aria-activedescendant", `${this.id}-${this.state.at}`);
   }
 
   row(place) {
@@ -133,9 +137,12 @@ export class Tree {
       "div",
       {
         class: `tp-line${isHere ? " tp-here" : ""}${isFold(line) ? " tp-fold" : ""}`,
-        id: `tp-line-${line}`,
+        id: `${this.id}-${line}`,
         role: "treeitem",
         "aria-level": indent + 1,
+        // Most lines are no elements: their place is that in the list as it is open now.
+        "aria-posinset": place + 1,
+        "aria-setsize": this.visible.lines.length,
         "aria-selected": isHere ? "true" : "false",
         data: { line },
         style: { "--indent": indent },
@@ -182,18 +189,27 @@ export class Tree {
     const colour = stageColour(run.stageOf(at), state.isDark);
     const status = run.statuses[run.status[at]];
     return [
-      element("span", { class: `tp-gutter${isOn === undefined ? "" : isOn ? " tp-broken" : " tp-broken tp-off"}` }),
+      this.gutter(isOn),
       this.chevron(at),
-      element("span", { class: "tp-stage-dot", style: { background: colour }, title: run.stageOf(at) ?? "" }),
+      element("span", { class: "tp-stage-dot", style: { background: colour }, title: run.stageOf(at) ?? "", "aria-hidden": "true" }),
       element("span", { class: `tp-name tp-kind-${run.kindOf(at)}` }, ...nameParts(run, at, isHidden(run, state, at))),
       ...marks.slice(0, 1).map((mark) => this.mark(mark)),
+      run.parent[at] < 0 ? span("tp-within", /^rank \d+/.exec(run.threads[run.thread[at]])?.[0]) : null,
       status !== "ok" && status ? span("tp-bad", status) : null,
-      span("tp-took", run.isToken(at) ? "" : duration(run.duration[at])),
+      span("tp-took", run.isInstant(at) ? "" : duration(run.duration[at])),
     ].filter(Boolean);
+  }
+
+  gutter(isOn) {
+    if (isOn === undefined) return element("span", { class: "tp-gutter" });
+    const name = this.words.ui(isOn ? "breakpoint on" : "breakpoint off");
+    return element("span", { class: `tp-gutter tp-broken${isOn ? "" : " tp-off"}`, role: "img", "aria-label": name });
   }
 
   mark(mark) {
     const shape = { findings: "▲", faults: "◆", audit: "■", moments: "★" }[mark.group] ?? "•";
-    return element("span", { class: `tp-mark tp-mark-${mark.group}`, text: shape, title: this.words.run.of(mark.title) });
+    const name = this.words.run.of(mark.title);
+    const look = { class: `tp-mark tp-mark-${mark.group}`, text: shape };
+    return element("span", { ...look, role: "img", title: name, "aria-label": name });
   }
 }

@@ -26,7 +26,7 @@ class Kernel {
     this.waiting.delete(name);
     for (const { resolve, reject } of waiting) {
       if (message.error) reject(new Error(message.error));
-      else resolve(message.detail ?? message.marks ?? message.value ?? null);
+      else resolve(message.kind === "marks" ? message : message.detail ?? message.value ?? null);
     }
   }
 
@@ -56,6 +56,11 @@ function render({ model, el }) {
     shared: (room, key) => kernel.ask(`${room}/${key}`, { kind: "shared", room, key }),
     marks: () => kernel.ask("marks", { kind: "marks" }),
     isStatic: false,
+    kept: model.get("kept"),
+    keep: (kept) => {
+      model.set("kept", kept);
+      model.save_changes();
+    },
     isDark: isDarkAround,
     onDark: onDarkness,
   });

@@ -1,7 +1,7 @@
 // The player's own words, in English and Chinese. What a trace is about comes with the run.
 
 import { filled, speak } from "./run.js";
-import { tokenText } from "./dom.js";
+import { bounded, plain, tokenText } from "./dom.js";
 import { isHidden } from "./state.js";
 
 const EN = {
@@ -49,7 +49,16 @@ const EN = {
   "notice wrong": "Not this time.", of: "{at} / {count}",
   search: "Stage, token, module, finding …", jump: "Jump to", "nothing found": "Nothing has that name.",
   help: "Keys", close: "Close", "axis time": "time", "axis stops": "stops",
-  "axis hint": "What the line measures", "key step": "step", "key over": "step over", "key out": "step out",
+  yes: "yes", no: "no", "code of": "{title} · of {name}", "along neighbours": "m and Shift+M go along them.", merged: "{merge} × {merge} of them become one token",
+  "in the file": "{long} from byte {at} of {all}", "to lesson": "To its lesson",
+  "breakpoint on": "breakpoint", "breakpoint off": "breakpoint, off", "row of": "row {row}", "sequence of": "returned sequence {sequence}",
+  "refused stage": "This run has no stages.", "refused module": "Give a module, such as layers.*.mlp.",
+  "refused token": "Give some text of the token.", "refused entropy": "Give a number of nats, such as 1.5.",
+  "refused slower": "Give a time, such as 250 ms, 1.5 s or 40 us.",
+  "notice no neighbour": "Nothing like it that way.",
+  "axis hint": "What the line measures", "key later": "along the line of time", "key earlier": "back along the line",
+  "key neighbour": "to the same in the next layer or step", "key previous neighbour": "to the same in the one before",
+  "key step": "step", "key over": "step over", "key out": "step out",
   "key back": "step back", "key undo": "where I was before", "key continue": "to the next breakpoint",
   "key continue back": "to the breakpoint before", "key next token": "next token",
   "key previous token": "token before", "key jump": "jump to a stage, token or module",
@@ -95,6 +104,14 @@ const ZH = {
   "notice own shown": "显示记录器自身的工作。", "notice right": "对了！", "notice wrong": "这次不对。", of: "{at} / {count}",
   search: "阶段、词元、模块、发现……", jump: "跳到", "nothing found": "没有这个名字。", help: "按键",
   close: "关闭", "axis time": "时间", "axis stops": "停点", "axis hint": "横轴的含义",
+  yes: "是", no: "否", "code of": "{title} · 属于 {name}", "along neighbours": "按 m 和 Shift+M 依次查看。", merged: "每 {merge} × {merge} 个合为一个词元",
+  "in the file": "{long}，位于第 {at} 字节，共 {all}", "to lesson": "去看小课",
+  "breakpoint on": "断点", "breakpoint off": "断点（停用）", "row of": "第 {row} 行", "sequence of": "返回的第 {sequence} 个序列",
+  "refused stage": "这次运行没有阶段。", "refused module": "请写一个模块，如 layers.*.mlp。",
+  "refused token": "请写词元中的一些文字。", "refused entropy": "请写以 nat 计的数，如 1.5。",
+  "refused slower": "请写一段时间，如 250 ms、1.5 s 或 40 us。", "notice no neighbour": "这个方向没有同类。",
+  "key later": "沿时间线前进", "key earlier": "沿时间线后退", "key neighbour": "到下一层或下一步的同一处",
+  "key previous neighbour": "到上一层或上一步的同一处",
   "key step": "单步进入", "key over": "单步越过", "key out": "跳出", "key back": "后退一步", "key undo": "回到先前位置",
   "key continue": "到下一个断点", "key continue back": "到上一个断点", "key next token": "下一个词元",
   "key previous token": "上一个词元", "key jump": "跳到阶段、词元或模块", "key home": "第一个停点", "key end": "最后一个停点",
@@ -115,8 +132,8 @@ export function makeWords(run, state) {
     ui: (key, values = {}) => filled(own[key] ?? key, values),
     run: speak(run, state.language),
     stopName: (at) => {
-      if (!run.isToken(at)) return run.nameOf(at);
-      return isHidden(run, state, at) ? "?" : tokenText(run.nameOf(at));
+      if (!run.isToken(at)) return bounded(plain(run.nameOf(at)));
+      return isHidden(run, state, at) ? "?" : bounded(tokenText(run.nameOf(at)));
     },
   };
 }

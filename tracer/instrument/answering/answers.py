@@ -1,0 +1,137 @@
+"""What came out of a generate(): its last choices, the tokens of prompt and answer, its images.
+
+Told when the call has returned, as the recorder's own work.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from tracer.instrument.answering import cached_ids, choices
+from tracer.instrument.answering.beams import Beams
+from tracer.instrument.answering.run import Run
+from tracer.instrument.asking import consumed
+from tracer.instrument.asking.vocabulary import TextAssembler
+
+
+def tell(run: Run, result: Any) -> None:
+    """What came out: choices with their ends, tokens of prompt and answer, images."""
+    rows = _returned(run, result)
+    finish = None
+    if run.loop is not None:
+        if not _go_on(run, rows):
+            rows = None
+            run.span.columns["mode"] += ", not followed to the end"
+        finish = run.loop.finish(run, rows)
+        if finish is not None:
+            cached_ids.remember(run, rows)
+        elif rows is not None:
+            _take_returned(run, rows)
+    elif run.beams is not None:
+        finish = run.beams.finish(run, rows)
+        _take_sequences(run, run.beams)
+    elif run.follows:
+        finish = [run.ends.get(row, "unfinished") for row in range(len(run.chosen))]
+        _tell_choices(run, rows, finish)
+        cached_ids.remember(run, rows)
+    run.span.columns["finish"] = finish
+    if not run.prompt and not run.delegates:
+        consumed.note_given(run)
+    if run.prompt:
+        _tell_answer(run, rows, consumed.tell_prompt(run))
+        consumed.tell_images(run)
+
+
+def _returned(run: Run, result: Any) -> list[list[int]] | None:
+    """The ids that were returned, a row each; a loop of the user's own may return anything."""
+    returned = getattr(result, "sequences", result)
+    if getattr(returned, "ndim", 0) != 2 or returned.is_floating_point():
+        return None
+    rows: list[list[int]] = returned.tolist()
+    return rows
+
+
+def _go_on(run: Run, rows: list[list[int]] | None) -> bool:
+    """Whether rows begin with prompts, as what the library returns does."""
+    width = len(run.prompt[0]) if run.prompt else 0
+    return rows is not None and all(row[:width] in run.prompt for row in rows)
+
+
+def _take_sequences(run: Run, beams: Beams) -> None:
+    """From now on a row is a returned sequence, no longer a beam."""
+    ways = beams.paths or [[] for _ in range(len(run.prompt) // beams.count * beams.returned)]
+    rows = [row // beams.returned * beams.count for row in range(len(ways))]
+    run.prompt = [run.prompt[row] for row in rows]
+    if run.replaced is not None:
+        run.replaced = [run.replaced[row] for row in rows]
+    if run.encoding is not None and run.encoding.times == beams.count:
+        run.encoding = run.encoding.repeated(beams.returned)
+    if run.first_positions is not None:
+        run.first_positions = [[axis[row] for row in rows] for axis in run.first_positions]
+    run.chosen = [[one["token_id"] for one in way] for way in ways]
+    run.texts = [[one["text"] for one in way] for way in ways]
+
+
+def _take_returned(run: Run, rows: list[list[int]]) -> None:
+    """Of a decoding method that is not followed, what it returned is the answer."""
+    columns = run.span.columns
+    beams, returned = (
+        max(columns["beams"], columns["return_sequences"]),
+        columns["return_sequences"],
+    )
+    places = [row // returned * beams for row in range(len(rows))]
+    prompts = [run.prompt[place] for place in places]
+    run.prompt, run.chosen, run.texts = prompts, [], []
+    if run.replaced is not None:
+        run.replaced = [run.replaced[place] for place in places]
+    for prompt, ids in zip(prompts, rows, strict=True):
+        answer = ids[len(prompt) :]
+        end = next((n for n, one in enumerate(answer) if one in run.stop_ids), len(answer) - 1)
+        run.chosen.append(answer[: end + 1])  # a row that ended before the others is padded
+        text = TextAssembler(run.vocabulary, after=prompt).add if run.vocabulary else _no_text
+        run.texts.append([text(one) for one in run.chosen[-1]])
+
+
+def _no_text(token_id: int) -> str | None:
+    return None
+
+
+def _tell_choices(run: Run, rows: list[list[int]] | None, finish: list[str]) -> None:
+    """The last choice of each row: it stands if what was returned has it."""
+    for row, choice in list(run.last_choice.items()):
+        place = len(run.prompt[row]) + len(run.chosen[row]) - 1
+        choice["text"] = run.end_text(row)
+        stands = None
+        if rows is not None:
+            stands = place < len(rows[row]) and rows[row][place] == choice["token_id"]
+        choices.release(run, row, accepted=stands, finish=finish[row])
+
+
+def _tell_answer(run: Run, rows: list[list[int]] | None, numbers: list[int]) -> None:
+    """Tokens of the answer; `numbers` are the running numbers of each row's first."""
+    part = "decoder" if consumed.is_encoder_decoder(run) else None
+    for row, ids in enumerate(run.chosen):
+        start = len(run.prompt[row])
+        for place, token_id in enumerate(ids):
+            if rows is not None and (
+                start + place >= len(rows[row]) or rows[row][start + place] != token_id
+            ):
+                continue
+            vocab, raw = run.vocabulary.piece(token_id) if run.vocabulary else (None, None)
+            special = run.vocabulary.is_special(token_id) if run.vocabulary else None
+            run.recorder.add_fact(
+                "tokens",
+                run.span.seq,
+                run.span.seq,
+                row=row,
+                index=numbers[row] + place,
+                position=start + place,
+                part=part,
+                token_id=token_id,
+                vocab=vocab,
+                bytes_hex=None if raw is None else raw.hex(),
+                text=run.texts[row][place],
+                kind=None if special is None else ("special" if special else "text"),
+                origin="generated",
+                attended=True,
+            )
