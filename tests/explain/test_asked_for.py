@@ -106,3 +106,13 @@ def test_a_sentence_is_said_in_any_language():
     assert say(3, "zh") == 3
     with pytest.raises(UnknownNameError):
         str(phrase("audit_found.no_such"))
+
+
+def test_no_problem_of_a_folder_is_told_in_one_language_only():
+    plain = []
+    for path in sorted(PACKAGE.rglob("*.py")):
+        for call in ast.walk(ast.parse(path.read_text("utf-8"))):
+            is_problem = isinstance(call, ast.Call) and name_of(call) == "problem"
+            if is_problem and isinstance(call.args[1], ast.Constant | ast.JoinedStr):
+                plain.append(f"{path.relative_to(PACKAGE)}:{call.lineno}")
+    assert plain == []
