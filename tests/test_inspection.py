@@ -318,6 +318,8 @@ def test_an_inspection_speaks_the_chosen_language(folder, chinese, breakage, exp
     reasons = inspection.frame("files")["why_not"].dropna()
     assert all(CHINESE.search(why) for why in reasons)
     assert {kind for kind, *_ in expected} <= set(inspection.frame("problems")["kind"])
+    fit = inspection.frame("fit")
+    assert all(CHINESE.search(told) for told in [*fit["limit"].dropna(), *fit["basis"]])
     assert CHINESE.search(re.sub("<[^>]*>", "", inspection._repr_html_()))
 
 

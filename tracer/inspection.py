@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any, Final
 from tracer.errors import UnknownNameError
 from tracer.formats.entries import dtype_name
 from tracer.inspecting import words
-from tracer.inspecting.fit import DtypeSum, Fit, dtypes_of, fit_problems, fits_of
+from tracer.inspecting.fit import DtypeSum, Fit, dtypes_of, fit_problems, fits_of, limit
 from tracer.inspecting.tokenizer import TokenizerFacts, read_tokenizer, tokenizer_problems
 from tracer.problems import Problem
 from tracer.survey import Survey, survey_folder
@@ -153,7 +153,12 @@ class Inspection:
         return words.fact_rows(self.config, self.tokenizer)
 
     def _fit(self) -> list[dict[str, Any]]:
-        return [dataclasses.asdict(one) for one in self.fits]
+        return [
+            dataclasses.asdict(one)
+            | {"limit": one.limit and str(limit(one.limit))}
+            | {"basis": str(limit(one.basis))}
+            for one in self.fits
+        ]
 
     def __str__(self) -> str:
         return words.text(self)

@@ -89,8 +89,8 @@ class Lab:
 
     @property
     def name(self) -> str:
-        """What the model was asked for by."""
-        return self.opened.name
+        """What the model was asked for by, or that it is the embedded one."""
+        return self.opened.name or text("opening.embedded")
 
     @property
     def context_limit(self) -> int | None:

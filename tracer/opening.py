@@ -31,7 +31,7 @@ class Opened:
     """A model and what prepares its inputs.
 
     Attributes:
-        name: What it was asked for by, for people.
+        name: What it was asked for by, for people; empty for the embedded model.
         front: Its processor, or its tokenizer where it takes text only.
         answering: Held while it generates: one answer at a time.
     """
@@ -109,7 +109,7 @@ def _load(model: str | Path | None, device: str | None) -> Opened:
     if model is None:
         # In float32 a step out of the cache equals one that encodes everything, so that branches
         # need no second prefill.
-        return Opened(text("opening.embedded"), loaded.float().eval(), front)
+        return Opened("", loaded.float().eval(), front)
     return Opened(Path(str(model)).name, loaded.eval(), front)
 
 

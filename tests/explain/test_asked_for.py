@@ -1,6 +1,7 @@
 """Every phrase that code asks for by its name is there, also in branches that seldom run."""
 
 import ast
+import functools
 from pathlib import Path
 
 import pytest
@@ -21,6 +22,11 @@ KEYS = {
     for key in keys
 }
 SECTIONS = {key.partition(".")[0] for key in KEYS}
+
+
+@functools.cache
+def tree_of(path: Path) -> ast.Module:
+    return ast.parse(path.read_text("utf-8"))
 
 
 def name_of(call: ast.Call) -> str:
@@ -56,7 +62,7 @@ def sections_of(tree: ast.AST) -> dict[str, str]:
 
 
 def asked_for(path: Path, shared: dict[str, str]) -> set[str]:
-    tree = ast.parse(path.read_text("utf-8"))
+    tree = tree_of(path)
     prefixes = shared | sections_of(tree)
     found = set()
     for call in ast.walk(tree):
@@ -70,7 +76,7 @@ def asked_for(path: Path, shared: dict[str, str]) -> set[str]:
 
 
 def test_every_phrase_that_is_asked_for_is_there():
-    shared = sections_of(ast.parse((PACKAGE / "auditing/source.py").read_text("utf-8")))
+    shared = sections_of(tree_of(PACKAGE / "auditing/source.py"))
     assert shared == {"told": "audit_found."}
     missing, count = [], 0
     for path in sorted(PACKAGE.rglob("*.py")):
@@ -106,3 +112,13 @@ def test_a_sentence_is_said_in_any_language():
     assert say(3, "zh") == 3
     with pytest.raises(UnknownNameError):
         str(phrase("audit_found.no_such"))
+
+
+def test_no_problem_of_a_folder_is_told_in_one_language_only():
+    plain = []
+    for path in sorted(PACKAGE.rglob("*.py")):
+        for call in ast.walk(tree_of(path)):
+            is_problem = isinstance(call, ast.Call) and name_of(call) == "problem"
+            if is_problem and isinstance(call.args[1], ast.Constant | ast.JoinedStr):
+                plain.append(f"{path.relative_to(PACKAGE)}:{call.lineno}")
+    assert plain == []

@@ -6,7 +6,6 @@ from html.parser import HTMLParser
 import pytest
 
 import tracer
-from tracer.demo import checkpoint_folder
 from tracer.widgets.explorer import Explorer
 from tracer.widgets.tabs import DRAWN
 
@@ -41,7 +40,7 @@ class Texts(HTMLParser):
 def explorer():
     tracer.language("zh")
     try:
-        explorer = Explorer(str(checkpoint_folder()), delay=0.0)
+        explorer = Explorer(delay=0.0)
         assert explorer.settle(120)
         explorer.pick_scene("two shapes")
         for name, value in {"max_new_tokens": "4", "temperature": "3", "seed": "2"}.items():
@@ -77,6 +76,7 @@ def test_no_widget_of_the_explorer_has_english_words(explorer):
     ]
     for name in ("metrics", "count", "answer_details", "what_if_details", "status"):
         found += Texts(explorer.panel.named[name].value).found
+    assert explorer.lab.name == explorer.state.model == "内置模型"
     assert len(found) > 30
     assert english(found) == []
 
