@@ -164,12 +164,13 @@ def shown(one: Figure) -> str:
 
 def costs(sections: Sections, language: str) -> str:
     """What stands between the marks: when and on what, the costs, the peers."""
-    known = [part["machine"] for part in sections.values()]
+    known = [part["machine"] for name, part in sections.items() if name != "peers"]
     # Of one day the busiest part: it says how far to trust the figures.
     told = max(known, key=lambda one: (str(one["date"]), one["load"])) if known else {}
     parts = [_measured(told, language), costs_table(sections, language)]
     if "peers" in sections:
-        parts += [_beside(language), peers_table(sections, language)]
+        load = sections["peers"]["machine"].get("load", "?")
+        parts += [_beside(language).format(load=load), peers_table(sections, language)]
     return "\n\n".join(parts)
 
 
@@ -196,11 +197,12 @@ def _beside(language: str) -> str:
     if language == "en":
         return (
             "Beside what else one could take, on the same 135M-shaped work (`make bench-peers`): "
-            "processor's time of attach, work and detach over the work alone."
+            "processor's time of attach, work and detach over the work alone, three pairs each, on "
+            "a machine with other work (load {load})."
         )
     return (
         "与其他可选工具在同一份 135M 形状的工作上对照（`make bench-peers`）："
-        "挂上、工作、卸下的处理器时间与单做工作之比。"
+        "挂上、工作、卸下的处理器时间与单做工作之比，各三对，机器上另有工作（负载 {load}）。"
     )
 
 
