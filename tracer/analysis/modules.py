@@ -191,9 +191,11 @@ def arguments(trace: Trace, path: str | None = None) -> pd.DataFrame:
         side (given or made), name (of a part its argument and its place), how (by position or by
         keyword), class_name, shape (JSON), dtype, value (of a plain number).
     """
-    where = [] if path is None else [("path", "==", path)]
+    where = pc.field("arguments").is_valid()
+    if path is not None:
+        where &= pc.field("path") == path
     columns = ["seq", "path", "step", "arguments", "returned"]
-    modules = trace.read("modules", columns, where).dropna(subset=["arguments"]).sort_values("seq")
+    modules = trace.read("modules", columns, where).sort_values("seq")
     rows = []
     for seq, own, step, given, made in modules.itertuples(index=False):
         place = {"seq": seq, "path": own, "step": step}
