@@ -69,23 +69,32 @@ class Lab:
         model: The model.
         front: Its processor, or its tokenizer where it takes text only.
         answers: Every answer so far, failed ones too.
+        layers: Numbers of the layers whose calls the answers' traces hold; None for all.
     """
 
-    def __init__(self, opened: Opened) -> None:
+    def __init__(self, opened: Opened, layers: tuple[int, ...] | None = None) -> None:
         self.opened = opened
+        self.layers = layers
         self.model = opened.model
         self.front = opened.front
         self.answers: list[Answer] = []
         self._branching = Branching(opened.model, opened.front)
 
     @classmethod
-    def open(cls, model: Any = None, front: Any = None, *, device: str | None = None) -> Lab:
+    def open(
+        cls,
+        model: Any = None,
+        front: Any = None,
+        *,
+        device: str | None = None,
+        layers: tuple[int, ...] | None = None,
+    ) -> Lab:
         """Open the embedded model, a folder, a hub id, or a model in memory; load it once.
 
         Raises:
             TracerError: As `open_model` says.
         """
-        return cls(open_model(model, front, device=device))
+        return cls(open_model(model, front, device=device), layers)
 
     @property
     def name(self) -> str:
@@ -217,7 +226,8 @@ class Lab:
     ) -> Iterator[None]:
         """Record an answer; whatever happens, what was made is kept."""
         began = time.perf_counter()
-        recording = record(path, if_exists="number", logits=True, top_k=CANDIDATES)
+        options: dict[str, Any] = {"logits": True, "top_k": CANDIDATES, "layers": self.layers}
+        recording = record(path, if_exists="number", **options)
         for table, told in followers.items():
             if told is not None:
                 recording.follow(table, told)

@@ -74,7 +74,8 @@ class Asking:
 
         self._doing("explorer.opening_model", 0.7)
         with _without_bars():  # they would land in whichever cell runs
-            lab = Lab.open(model, front, device=device)
+            # The panel shows no single layer, and to time each would slow every token down.
+            lab = Lab.open(model, front, device=device, layers=())
         state = self.state
         with self._lock:
             for answer in [] if self.lab is None else self.lab.answers:
