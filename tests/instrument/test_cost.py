@@ -32,10 +32,10 @@ DETAILS = {
 # and of C functions that they call; blocks of memory that stay until the rows are handed over;
 # and bytes of an event, of all tables together. Blocks depend on the day: half as many again.
 LIMITS = {
-    "stages": {"rows": 16, "python": 205, "c": 340, "blocks": 120, "bytes": 40},
-    "layers": {"rows": 28, "python": 255, "c": 475, "blocks": 260, "bytes": 57},
-    "effects": {"rows": 32, "python": 333, "c": 598, "blocks": 360, "bytes": 53},
-    "modules": {"rows": 48, "python": 317, "c": 665, "blocks": 400, "bytes": 66},
+    "stages": {"rows": 16, "python": 205, "c": 340, "blocks": 150, "bytes": 40},
+    "layers": {"rows": 28, "python": 255, "c": 475, "blocks": 300, "bytes": 57},
+    "effects": {"rows": 32, "python": 333, "c": 598, "blocks": 420, "bytes": 53},
+    "modules": {"rows": 48, "python": 317, "c": 665, "blocks": 480, "bytes": 66},
 }
 # The two hooks of a module call, of detail "modules".
 PYTHON_CALLS_A_HOOK_PAIR, C_CALLS_A_HOOK_PAIR = 3.3, 10
