@@ -461,6 +461,7 @@ TARGETS: Final[tuple[Target, ...]] = (
     _load_stage("accelerate_dispatch", "dispatch", None, FIVE),
     _load_stage("dispatch_model", "dispatch", None, before=FIVE),
     _method("eval", "initialise"),
+    _part("peft", "inject_adapter_in_model", "meta_init"),
     _method("set_use_kernels", "dispatch", FIVE),
     # A tensor-parallel load makes the group of processes, and cuts the model that is still on meta.
     Target(_PRETRAINED, "prepare_distribute_model", "stages.span", "dispatch", since=FIVE),
