@@ -448,13 +448,20 @@ def a_checkpoint_of_a_trainer(bench: Bench) -> Path:
     )  # fmt: skip
 
 
+def _two_halves(words: int) -> dict[str, tuple[int, ...]]:
+    """Shapes of an encoder and a decoder that share a vocabulary of so many words."""
+    return {
+        "model.shared.weight": (words, 4),
+        "final_logits_bias": (1, words),
+        **layers("model.encoder.layers", 2, ATTENTION),
+        **layers("model.decoder.layers", 2, ATTENTION),
+    }
+
+
 @healthy(also=("settings_shipped",))
 def bart_that_summarises_with_beams(bench: Bench) -> Path:
     folder = bench.new()
-    shapes = {"model.shared.weight": (50264, 4), "final_logits_bias": (1, 50264),
-              **layers("model.encoder.layers", 2, ATTENTION),
-              **layers("model.decoder.layers", 2, ATTENTION)}  # fmt: skip
-    tensors_file(folder / "model.safetensors", shapes, "F32")
+    tensors_file(folder / "model.safetensors", _two_halves(50264), "F32")
     generation = {"num_beams": 4, "length_penalty": 2.0, "no_repeat_ngram_size": 3,
                   "early_stopping": True, "forced_bos_token_id": 0, "forced_eos_token_id": 2,
                   "max_length": 142, "min_length": 56, "pad_token_id": 1}  # fmt: skip
@@ -472,10 +479,7 @@ def bart_that_summarises_with_beams(bench: Bench) -> Path:
 @healthy(also=("settings_shipped",))
 def marian_with_two_piece_models(bench: Bench) -> Path:
     folder = bench.new()
-    shapes = {"model.shared.weight": (58101, 4), "final_logits_bias": (1, 58101),
-              **layers("model.encoder.layers", 2, ATTENTION),
-              **layers("model.decoder.layers", 2, ATTENTION)}  # fmt: skip
-    tensors_file(folder / "model.safetensors", shapes, "F32")
+    tensors_file(folder / "model.safetensors", _two_halves(58101), "F32")
     generation = {"bad_words_ids": [[58100]], "num_beams": 4, "forced_eos_token_id": 0,
                   "eos_token_id": 0, "pad_token_id": 58100, "max_length": 512,
                   "decoder_start_token_id": 58100}  # fmt: skip
