@@ -250,26 +250,25 @@ def a_translator_left_training(bench: Bench) -> Any:
     return recording.trace
 
 
-@fault("choice_overruled")
-def tokens_that_a_file_suppresses(bench: Bench) -> Any:
-    model = bench.fresh("phi3")
+def first_suppressed(bench: Bench, family: str, setting: str) -> Any:
+    """An answer whose most likely first token the model's own settings forbid."""
+    model = bench.fresh(family)
     given = {"input_ids": IDS[:1], "attention_mask": torch.ones_like(IDS[:1])}
     first = int(model.generate(**given, **GREEDY)[0, IDS.shape[1]])
-    model.generation_config.suppress_tokens = [first]
+    setattr(model.generation_config, setting, [first])
     with bench.recorded() as recording:
         model.generate(**given, **GREEDY)
     return recording.trace
+
+
+@fault("choice_overruled")
+def tokens_that_a_file_suppresses(bench: Bench) -> Any:
+    return first_suppressed(bench, "phi3", "suppress_tokens")
 
 
 @fault("choice_overruled")
 def a_first_token_that_a_file_suppresses(bench: Bench) -> Any:
-    model = bench.fresh("opt")
-    given = {"input_ids": IDS[:1], "attention_mask": torch.ones_like(IDS[:1])}
-    first = int(model.generate(**given, **GREEDY)[0, IDS.shape[1]])
-    model.generation_config.begin_suppress_tokens = [first]
-    with bench.recorded() as recording:
-        model.generate(**given, **GREEDY)
-    return recording.trace
+    return first_suppressed(bench, "opt", "begin_suppress_tokens")
 
 
 @clean("choice_overruled")
