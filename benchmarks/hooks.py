@@ -11,7 +11,7 @@ from collections.abc import Callable
 import torch
 
 from benchmarks.figures import Figure, figure
-from tracer.instrument.module_hooks import hook_module
+from tracer.instrument.module_hooks import watch_module
 from tracer.journal import Journal
 from tracer.recorder import Options, Recorder
 
@@ -30,7 +30,7 @@ def measure(quick: bool) -> list[Figure]:
     bare.register_forward_hook(lambda module, args, kwargs, output: None, with_kwargs=True)
     journal = Journal(None)
     recorder = Recorder(journal, Options())
-    handles = list(hook_module(recorder, "model-1", "module", ours))
+    handles = list(watch_module(recorder, "model-1", "module", ours, by_torch=False))
     state = recorder.thread_state()
     span = state.open("calls", "forward", "benchmark")
     state.place = "here", None  # as inside a model: every call from the same place

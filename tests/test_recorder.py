@@ -1,6 +1,5 @@
 """One recording's spans, frames, rows and error boundary, with a clock that tests set."""
 
-import dataclasses
 import threading
 
 import pytest
@@ -59,8 +58,8 @@ class _Bench:
         """What its leaving hook does."""
         frame = self.state.frames.pop()
         self.state.top = frame[1]
-        shared = dataclasses.replace(PLAIN, input_shape=(), output_shape=made)
-        self.state.rows.append((*frame, self.state.context, self.clock(), shared))
+        row = (frame, self.state.context, self.clock(), ((), made), "torch.float32", PLAIN)
+        self.state.rows.append(row)
 
 
 @pytest.fixture

@@ -10,7 +10,7 @@ import contextlib
 import dataclasses
 import functools
 import json
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from json.encoder import encode_basestring
 from typing import TYPE_CHECKING, Any, Final
 
@@ -46,27 +46,24 @@ Shape = tuple[int, ...]
 
 @dataclasses.dataclass(slots=True, eq=False)  # frozen ones take four times as long to make
 class Circumstances:
-    """What alike calls of a module have in common: call path, what went in and came out, outcome.
+    """What the calls of a module from one place have in common, and how they ended.
 
     One for many calls, so that a call's own row is a few numbers.
     """
 
     stack: str | None = None
-    dtype: str | None = None
     device: str | None = None
     status: str = "ok"
-    input_shape: Shape | None = None
-    output_shape: Shape | None = None
-
-    def with_shapes(self, given: Shape | None, made: Shape | None) -> Circumstances:
-        """The same for calls with these shapes of input and output."""
-        return Circumstances(self.stack, self.dtype, self.device, self.status, given, made)
 
 
 INTERRUPTED: Final = Circumstances(status="interrupted")
 
-HotRow = tuple[int, int, int, int, int, int | None, Circumstances]
-"""A module call that ended: its frame, then context, end (None: never), the rest."""
+Shapes = tuple[Shape | None, Shape | None]
+"""Of what a module was given and of what it made."""
+
+HotRow = tuple[Frame, int, int | None, Shapes, object, Circumstances]
+"""A module call that ended: its frame, context, end (None: never), shapes, dtype of what it made,
+the rest. Shapes and dtype are torch's own objects: text is made of them when rows are written."""
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -96,6 +93,9 @@ def as_json(value: Any) -> str:
     """JSON text of a list, object or setting; what JSON can't hold becomes its `str`."""
     plain = _with_text_keys(value)
     return json.dumps(plain, ensure_ascii=False, default=str, separators=(", ", ": "))
+
+
+_encode_plain: Final = json.JSONEncoder(ensure_ascii=False, separators=(", ", ": ")).encode
 
 
 def _with_text_keys(value: Any) -> Any:
@@ -213,16 +213,19 @@ def module_batch(
     arguments: dict[int, tuple[dict[str, Any], dict[str, Any]]],
 ) -> pa.RecordBatch:
     """A thread's module calls as one batch of `modules`."""
-    *numbers, contexts, ends, circumstances = zip(*hot, strict=True)
-    seqs, parents, slots, starts = map(np.array, numbers)
+    frames, contexts, ends, shapes, dtypes, circumstances = zip(*hot, strict=True)
+    seqs, parents, slots, starts = (np.array(numbers) for numbers in zip(*frames, strict=True))
     count = len(hot)
-    places = _shared(contexts, ("call", "step", "stage"), recorder.contexts)
-    module = _shared(slots.tolist(), ("model", "path", "class_name", "source"), recorder.slots)
+    places = _shared(*_picked(recorder.contexts, contexts), ("call", "step", "stage"))
+    names = ("model", "path", "class_name", "source")
+    module = _shared(*_picked(recorder.slots, slots), names)
     step = places["step"]
     columns: dict[str, Any] = {
         **places,
         **module,
-        **_shared(circumstances, _ALIKE),
+        **_shared(*_factorised(circumstances), ("stack", "device", "status")),
+        **_shared(*_texts(shapes, _shape_texts), ("input_shape", "output_shape")),
+        **_shared(*_texts(dtypes, _dtype_text), ("dtype",)),
         "seq": seqs,
         "parent": parents,
         "name": module["path"],
@@ -246,9 +249,6 @@ def module_batch(
     return pa.RecordBatch.from_arrays(arrays, schema=schema)
 
 
-_ALIKE: Final = ("stack", "dtype", "device", "status", "input_shape", "output_shape")
-
-
 def _factorised(cells: Iterable[Any]) -> tuple[list[Any], pa.Array]:
     """The distinct cells, and of each cell which of them it is."""
     places: dict[Any, int] = {}
@@ -256,19 +256,35 @@ def _factorised(cells: Iterable[Any]) -> tuple[list[Any], pa.Array]:
     return list(places), pa.array(codes, pa.int32())
 
 
-def _shared(
-    cells: Iterable[Any], names: tuple[str, ...], things: Sequence[Any] | None = None
-) -> dict[str, pa.Array]:
-    """Columns of descriptions that many rows share; a cell is one, or its place in `things`."""
+def _picked(things: Sequence[Any], numbers: Any) -> tuple[list[Any], pa.Array]:
+    """The things that some numbers stand for, and of each number which of them it is."""
+    distinct, codes = np.unique(numbers, return_inverse=True)
+    return [things[number] for number in distinct.tolist()], pa.array(codes, pa.int32())
+
+
+def _texts(
+    cells: Iterable[Any], described: Callable[[Any], tuple[str | None, ...]]
+) -> tuple[list[Any], pa.Array]:
+    """The same with the texts of each distinct cell in its place."""
     distinct, codes = _factorised(cells)
-    picked = distinct if things is None else [things[index] for index in distinct]
+    return [described(one) for one in distinct], codes
+
+
+def _shape_texts(shapes: Shapes) -> tuple[str | None, ...]:
+    return tuple(None if one is None else shape_text(tuple(one)) for one in shapes)
+
+
+def _dtype_text(dtype: object) -> tuple[str | None]:
+    return (None if dtype is None else str(dtype).rpartition(".")[2],)
+
+
+def _shared(picked: list[Any], codes: pa.Array, names: tuple[str, ...]) -> dict[str, pa.Array]:
+    """Columns of descriptions that many rows share, and of each row which of them it has."""
     columns = {}
     for place, name in enumerate(names):
         entries = [
             thing[place] if isinstance(thing, tuple) else getattr(thing, name) for thing in picked
         ]
-        if name.endswith("_shape"):
-            entries = [None if one is None else shape_text(tuple(one)) for one in entries]
         columns[name] = pa.array(entries).take(codes)
     return columns
 
@@ -289,9 +305,14 @@ def _argument_cells(
     """What was given and made, of the few calls that it is told of."""
     told = [arguments.get(int(seq)) for seq in seqs]
     return {
-        name: [None if one is None else _json_cell(one[place]) for one in told]
+        name: [None if one is None else _plain_json(one[place]) for one in told]
         for place, name in enumerate(("arguments", "returned"))
     }
+
+
+def _plain_json(value: dict[str, Any]) -> str:
+    """JSON text of what has only text for keys, which need not be looked through first."""
+    return storable_text(_encode_plain(value))
 
 
 def _as_array(cells: Any, kind: pa.DataType) -> pa.Array:

@@ -222,7 +222,7 @@ class ThreadState:
         """Write module calls above `keep` as interrupted: their closing hook never fired."""
         while len(self.frames) > keep:
             frame = self.frames.pop()
-            self.rows.append((*frame, self.context, None, INTERRUPTED))
+            self.rows.append((frame, self.context, None, (None, None), None, INTERRUPTED))
             self.top = frame[1]
 
     def end_all(self) -> None:

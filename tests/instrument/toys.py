@@ -16,7 +16,7 @@ from tracer.demo import draw_scene
 from tracer.instrument import patching
 from tracer.instrument.installer import INSTALLER
 from tracer.instrument.loads import load_notes
-from tracer.instrument.targets import TARGETS
+from tracer.instrument.targets import STAND_IN, TARGETS
 from tracer.spans import ACTIVE
 
 MODELS: list[Any] = []
@@ -25,6 +25,7 @@ MODELS: list[Any] = []
 # Written by copying, by warning, and by the library's own memory of what a class can do.
 _NOT_OURS = ("__slotnames__", "__warningregistry__", "_cached_value", "_hf_api")
 _FAMILY_FILES = (".modeling_", ".image_processing_", ".video_processing_")
+_TARGETED = {target.attribute for target in TARGETS}
 _OUR_FOLDER = str(Path(patching.__file__).parent)
 MESSAGES = [
     {"role": "system", "content": "You are a helpful assistant."},
@@ -74,9 +75,10 @@ def owners() -> dict[int, Any]:
 
 
 def hook_count(model: Any) -> int:
-    """Hooks on a model's modules, of every kind that the lab could place."""
+    """Hooks and stand-ins on a model's modules, of every kind that the lab could place."""
     kinds = ("_forward_hooks", "_forward_pre_hooks", "_backward_hooks", "_state_dict_hooks")
-    return sum(len(getattr(module, kind)) for module in model.modules() for kind in kinds)
+    hooks = sum(len(getattr(module, kind)) for module in model.modules() for kind in kinds)
+    return hooks + sum(is_ours(vars(one).get(STAND_IN)) for one in model.modules())
 
 
 def _handlers() -> list[str]:
@@ -122,6 +124,7 @@ class World:
             for key, (owner, now) in after.attributes.items()
             for name in now.keys() | self.attributes.get(key, (owner, now))[1].keys()
             if not name.endswith(_NOT_OURS)
+            and not (owner is torch.nn.Module and name not in _TARGETED)  # others write there too
             and not _is_lazy(owner, name, self.attributes.get(key, (owner, now))[1], now)
             and (
                 is_ours(now.get(name))

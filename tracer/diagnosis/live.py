@@ -172,7 +172,7 @@ def model_compiled(live: Live) -> Answers:
     compiled = [
         path or type(one).__name__
         for path, one in live.model.named_modules()
-        if getattr(one, "_compiled_call_impl", None) is not None
+        if _has_stand_in(one)
         or hasattr(vars(one).get("forward"), "_torchdynamo_orig_callable")
         or type(one).__name__ == "OptimizedModule"
     ]
@@ -181,6 +181,13 @@ def model_compiled(live: Live) -> Answers:
             {"count": len(compiled), "first": compiled[0]},
             tuple(cells("model", {"name": path}, compiled=True) for path in compiled),
         )
+
+
+def _has_stand_in(module: Any) -> bool:
+    """Whether something stands in for the module's call; a recording's own does not count."""
+    stands_in = getattr(module, "_compiled_call_impl", None)
+    is_ours = str(getattr(stands_in, "__module__", "")).startswith(_LAB)
+    return stands_in is not None and not is_ours
 
 
 @rule("model_hooked", "note", "live", "pytorch/pytorch#46386")

@@ -92,12 +92,12 @@ class _Probe:
 
     def module_call_ns(self) -> int:
         """What the hooks of a module add to its call."""
-        from tracer.instrument.module_hooks import hook_module
+        from tracer.instrument.module_hooks import watch_module
 
         identity = self._torch.nn.Identity
         bare, hooked = ([identity() for _ in range(_CALLS)] for _ in range(2))
         for module in hooked:
-            list(hook_module(self._recorder, "calibration", "module", module))
+            list(watch_module(self._recorder, "calibration", "module", module, by_torch=False))
         return self._added_ns(
             [functools.partial(one, self._tensor) for one in bare],
             [functools.partial(one, self._tensor) for one in hooked],

@@ -11,7 +11,7 @@ from tracer.instrument.answering import generation, loops
 from tracer.instrument.asking import fed
 from tracer.instrument.installer import INSTALLER
 from tracer.instrument.stages import Call, Observer, open_call
-from tracer.instrument.targets import TARGETS
+from tracer.instrument.targets import STAND_IN, TARGETS
 from tracer.spans import Place, ThreadState
 
 _FORWARD: Final = next(one for one in TARGETS if one.observe == "forwards.forward_call")
@@ -127,6 +127,17 @@ def compiled_by_the_user(state: ThreadState, call: Call) -> Observer:
         inside.remove(state.ident)
         return
     yield from _user_forward(state, call, module, compiled=True)
+
+
+def replicated(state: ThreadState, call: Call) -> Observer:
+    """`_replicate_for_data_parallel`: the replica is called as itself, and in a thread of its own.
+
+    What stands in for the call of the module that it was copied from would call that module.
+    """
+    outcome = yield None
+    attributes = {} if outcome.result is None else vars(outcome.result)
+    if modules.is_stand_in(attributes.get(STAND_IN)):
+        del attributes[STAND_IN]
 
 
 def compiling(state: ThreadState, call: Call) -> Observer:

@@ -345,8 +345,8 @@ def _owners(owner: Any, target: Target) -> Iterator[Any]:
 
 def tracing_test() -> Callable[[], bool]:
     """What tells whether torch.compile traces now; asked before anything that it can't trace."""
-    torch = sys.modules.get("torch")
-    return (lambda: False) if torch is None else torch.compiler.is_dynamo_compiling
+    compiler = getattr(sys.modules.get("torch"), "compiler", None)  # none in a half-made torch
+    return (lambda: False) if compiler is None else compiler.is_dynamo_compiling
 
 
 def release() -> Version:

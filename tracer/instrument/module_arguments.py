@@ -8,8 +8,9 @@ from __future__ import annotations
 
 import functools
 import inspect
-import sys
 from typing import Any, Final
+
+import torch
 
 from tracer.instrument import measure
 
@@ -46,11 +47,12 @@ def of(value: Any, depth: int = 0) -> dict[str, Any]:
 
     Text is the user's own and stays out, as is whatever else is no number.
     """
+    if isinstance(value, torch.Tensor):  # first, since most are
+        dtype = measure.dtype_name(value.dtype)
+        return {"class": type(value).__name__, "shape": list(value.shape), "dtype": dtype}
     if value is None or isinstance(value, bool | int | float):
         return {"value": value}
     told: dict[str, Any] = {"class": type(value).__name__}
-    if isinstance(value, sys.modules["torch"].Tensor):
-        return told | {"shape": measure.shape_of(value), "dtype": measure.dtype_name(value.dtype)}
     if depth < _DEPTH and isinstance(value, list | tuple):
         told |= {"length": len(value), "parts": [of(one, depth + 1) for one in value[:_MOST]]}
     elif depth < _DEPTH and isinstance(value, dict):

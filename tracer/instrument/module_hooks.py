@@ -1,22 +1,30 @@
-"""The two hooks of a module: the lab's hot path, run for every module of every forward.
+"""What is told of each module's call: the lab's hot path, run for every module of every forward.
 
-Between two modules the weights of one go through the processor's caches, so what a hook touches is
-cold each time: what counts is how many things it looks at, and how much memory it takes anew. It
-takes two clock readings; what many calls have in common (call path, shapes, dtype, device) is kept
-once and compared, and looked up when it changes.
+Between two modules the weights of one go through the processor's caches, so what is touched here is
+cold each time: what counts is how many things are looked at, and how much memory is taken anew. A
+call takes two clock readings and leaves one tuple; what calls from one place have in common is kept
+once and looked up when the place changes; all else waits until rows are written.
+
+With a hook of torch's own a call takes torch's long way round, which costs more than all of this.
+But first torch looks for a stand-in of the call, where `module.compile()` puts one: where that
+place is free, the lab's stand-in is put there, and calls the module with whatever hooks it has.
+Models of the library keep torch's hooks, since others ask them for a stand-in to learn whether they
+are compiled; so do modules whose place is taken.
 """
 
 from __future__ import annotations
 
 import sys
 import threading
-from collections.abc import Iterator
+import weakref
+from collections.abc import Callable, Iterator
 from typing import Any, Final
 
 import torch
 
 from tracer.instrument import measure, module_arguments
 from tracer.instrument.hooks import InertInCopies
+from tracer.instrument.targets import STAND_IN
 from tracer.recorder import Recorder
 from tracer.rows import Circumstances, Frame, ModuleSlot
 from tracer.spans import ThreadState
@@ -27,45 +35,104 @@ _is_traced: Final = torch.compiler.is_dynamo_compiling
 _Tensor: Final = torch.Tensor
 
 _NOTHING: Final = Circumstances()
-
-_Known = tuple[Any, int, Any, Any, Any, Circumstances]
-"""Place, slot of the module around, dtype of the output, shapes of input and output, and what calls
-like that share."""
-_Called = tuple[Any, tuple[Any, ...], dict[str, Any], Any]
-"""A module, what it was given by position and by keyword, and what it made."""
+_FAILED: Final = object()
+"""What a call made that raised an exception."""
 
 
-def hook_module(recorder: Recorder, model: str, path: str, module: Any) -> Iterator[Any]:
-    """Place the two hooks of a module; yields a handle for each, as it is placed."""
+def watch_module(
+    recorder: Recorder, model: str, path: str, module: Any, *, by_torch: bool
+) -> Iterator[Any]:
+    """Be told of a module's calls; yields a handle for each thing that is placed, as it is.
+
+    Args:
+        recorder: The recording that is told.
+        model: The model's short id.
+        path: The module's path in it.
+        module: Any `nn.Module`.
+        by_torch: With torch's hooks, even where its place for a stand-in is free.
+    """
     slot = ModuleSlot(model, path, type(module).__name__)
     slot.source = recorder.places.source(type(module).forward)
-    hooks = ModuleHooks(recorder, recorder.add_slot(slot))
-    with_values = recorder.options.values
-    leave = ModuleHooks.leave_with_values if with_values else ModuleHooks.leave
+    watch = ModuleWatch(recorder, recorder.add_slot(slot), module)
+    if not by_torch and has_free_place(module):
+        yield StandIn(watch, module)
+        return
     # The function and its object: to call a bound method would be one more step.
-    yield module.register_forward_pre_hook(InertInCopies(ModuleHooks.enter, hooks))
+    yield module.register_forward_pre_hook(InertInCopies(ModuleWatch.enter, watch))
     # `always_call` and keywords cost nothing in torch; without the first an error would stay open.
-    leaving = InertInCopies(leave, hooks)
+    leaving = InertInCopies(ModuleWatch.leave, watch)
     yield module.register_forward_hook(leaving, with_kwargs=True, always_call=True)
 
 
-class ModuleHooks:
-    """The hooks of one module; what they need stands side by side, not in scattered cells."""
+def has_free_place(module: Any) -> bool:
+    """Whether torch will look for a stand-in of the module's call, and there is none yet."""
+    is_asked = type(module).__call__ is torch.nn.Module.__call__
+    return is_asked and getattr(module, STAND_IN, _FAILED) is None
 
-    __slots__ = ("clock", "known", "last", "listening", "next_seq", "recorder", "slot")
 
-    def __init__(self, recorder: Recorder, slot: int) -> None:
+class StandIn:
+    """The lab's function in the place of a module's call, until it is removed.
+
+    torch itself leaves such a function out of copies and pickles of a module.
+    """
+
+    __slots__ = ("_module", "_ours")
+
+    def __init__(self, watch: ModuleWatch, module: Any) -> None:
+        self._module = watch.module
+        self._ours = vars(module)[STAND_IN] = watch.stand_in()
+
+    def remove(self) -> None:
+        """Take it away; what somebody else put in its place stays."""
+        module = self._module()
+        if module is not None and vars(module).get(STAND_IN) is self._ours:
+            del vars(module)[STAND_IN]
+
+
+class ModuleWatch:
+    """What the calls of one module need, side by side, not in scattered cells."""
+
+    __slots__ = (
+        *("recorder", "slot", "module", "call", "listening", "clock", "next_seq", "values"),
+        *("known", "last"),
+    )
+
+    def __init__(self, recorder: Recorder, slot: int, module: Any) -> None:
         self.recorder = recorder
         self.slot = slot
+        self.module = weakref.ref(module)  # its own stand-in must not keep it alive
+        self.call = module._call_impl.__func__
         self.listening = recorder.listening
         self.clock = recorder.clock
         self.next_seq = recorder.next_seq
+        self.values = recorder.options.values
         self.known: dict[Any, Circumstances] = {}
-        # A place that no call was made from.
-        self.last: _Known = (self, -1, None, None, None, _NOTHING)
+        # Place and slot of the module around at the last call, and what calls from there share;
+        # at first a place that no call is made from.
+        self.last: tuple[Any, int, Circumstances] = (self, -1, _NOTHING)
+
+    def stand_in(self) -> Callable[..., Any]:
+        """A function that calls the module as torch would and tells of it."""
+
+        def watched(*args: Any, **kwargs: Any) -> Any:
+            if _is_traced() or (state := self.listening.get(_ident())) is None:
+                return self.call(self.module(), *args, **kwargs)
+            seq = self.next_seq()
+            frame = (seq, state.top, self.slot, self.clock())
+            state.frames.append(frame)
+            state.top = seq
+            try:
+                output = self.call(self.module(), *args, **kwargs)
+            except Exception:  # what is no Exception leaves its frame to the span that it ends
+                self.ended(state, frame, self.clock(), args, kwargs, _FAILED)
+                raise
+            self.ended(state, frame, self.clock(), args, kwargs, output)
+            return output
+
+        return watched
 
     def enter(self, module: Any, args: tuple[Any, ...]) -> None:
-        """The module is called."""
+        """Torch's hook before a call."""
         if _is_traced():
             return
         state = self.listening.get(_ident())
@@ -78,119 +145,87 @@ class ModuleHooks:
     def leave(
         self, module: Any, args: tuple[Any, ...], kwargs: dict[str, Any], output: Any
     ) -> None:
-        """The module has returned, or failed: torch then calls with None."""
+        """Torch's hook after a call, or while the exception is handled that ended it."""
         if _is_traced():
             return
         end = self.clock()
         state = self.listening.get(_ident())
-        if state is None or not (frames := state.frames):
+        if state is None:
             return
-        frame = frames.pop()
-        if frame[2] != self.slot:
-            ours = _unwind(state, frame, self.slot)
-            if ours is None:
+        made = _FAILED if output is None and sys.exc_info()[0] is not None else output
+        for frame in reversed(state.frames):
+            if frame[2] == self.slot:
+                self.ended(state, frame, end, args, kwargs, made)
                 return
-            frame = ours
-        seq, parent, slot, start = frame
-        state.top = parent
+
+    def ended(
+        self,
+        state: ThreadState,
+        frame: Frame,
+        end: int,
+        args: tuple[Any, ...],
+        kwargs: dict[str, Any],
+        output: Any,
+    ) -> None:
+        """The row of a call that has ended, well or not."""
+        frames = state.frames
+        if not (frames and frames[-1] is frame) and not _unwind(state, frame):
+            return
+        frames.pop()
+        seq, state.top = frame[:2]
         try:
             given = args[0] if args else None
             if given.__class__ is not _Tensor:
                 given = first_tensor(given if args else kwargs)
             made = output if output.__class__ is _Tensor else first_tensor(output)
-            if given is None or made is None:
-                self._without_tensors(
-                    state, frame, end, given, made, (module, args, kwargs, output)
-                )
-                return
             above = frames[-1][2] if frames else -1
-            took, gave, dtype, last = given.shape, made.shape, made.dtype, self.last
-            if (
-                last[0] is not state.place
-                or last[1] != above
-                or last[2] is not dtype
-                or last[3] != took
-                or last[4] != gave
-            ):
-                called = module, args, kwargs, output
-                alike = self._circumstances(state, above, made, seq, called)
-                shared = alike.with_shapes(took, gave)
-                # Where nobody says whence the model was called, each call is looked at.
-                last = self.last = (state.place or self, above, dtype, took, gave, shared)
-            state.rows.append((seq, parent, slot, start, state.context, end, last[5]))
-        except Exception as error:  # a hook that raises would abort the user's forward
-            self._failed(error)
+            last = self.last
+            if last[0] is not state.place or last[1] != above or given is None or made is None:
+                last = self._look(state, above, seq, args, kwargs, made, output)
+            took = None if given is None else given.shape
+            gave, dtype = (None, None) if made is None else (made.shape, made.dtype)
+            state.rows.append((frame, state.context, end, (took, gave), dtype, last[2]))
+            if self.values and made is not None and not made.is_meta:
+                state.values[seq] = _statistics(made)
+        except Exception as error:  # what raises here would abort the user's forward
+            self.recorder.failed("module hook", error)
 
-    def leave_with_values(
-        self, module: Any, args: tuple[Any, ...], kwargs: dict[str, Any], output: Any
-    ) -> None:
-        """The same, and statistics of what the module made."""
-        if _is_traced():
-            return
-        state = self.listening.get(_ident())
-        if state is None:
-            return
-        before = len(state.rows)
-        self.leave(module, args, kwargs, output)
-        try:
-            made = first_tensor(output)
-            if len(state.rows) > before and made is not None and not made.is_meta:
-                state.values[state.rows[-1][0]] = _statistics(made)
-        except Exception as error:
-            self._failed(error)
-
-    def _failed(self, error: Exception) -> None:
-        self.recorder.fault("module hook", f"the recorder failed: {error!r}", error)
-        if self.recorder.strict:
-            raise error
-
-    def _circumstances(
+    def _look(
         self,
         state: ThreadState,
         above: int,
-        made: Any,
         seq: int,
-        called: _Called,
-        status: str = "ok",
-    ) -> Circumstances:
+        args: tuple[Any, ...],
+        kwargs: dict[str, Any],
+        made: Any,
+        output: Any,
+    ) -> tuple[Any, int, Circumstances]:
         """What a call shares with others from the same place; its path is walked for the first."""
-        dtype = None if made is None else made.dtype
-        key = (state.place, above, dtype, status)
+        status = "error" if output is _FAILED else "ok"
+        key = (state.place, above, made is None, status)
         if key not in self.known:
-            module, args, kwargs, output = called
-            arguments = module_arguments.describe(module, args, kwargs)
-            state.arguments[seq] = arguments, module_arguments.of(output)
+            arguments = module_arguments.describe(self.module(), args, kwargs)
+            returned = None if output is _FAILED else output
+            state.arguments[seq] = arguments, module_arguments.of(returned)
+        # Where nobody says whence the model was called, each call is looked at.
         found = None if state.place is None else self.known.get(key)
         if found is None:
-            found = self.known[key] = Circumstances(
-                self.recorder.places.stack(sys._getframe(2), state.reached),
-                measure.dtype_name(dtype),
-                None if made is None else measure.device_name(made.device),
-                status,
-            )
-        return found
-
-    def _without_tensors(
-        self, state: ThreadState, frame: Frame, end: int, given: Any, made: Any, called: _Called
-    ) -> None:
-        """The row of a call that was given no tensor or made none, perhaps because it failed."""
-        # On an exception torch calls the hook while the exception is being handled.
-        failed = called[3] is None and sys.exc_info()[0] is not None
-        above = state.frames[-1][2] if state.frames else -1
-        status = "error" if failed else "ok"
-        found = self._circumstances(state, above, made, frame[0], called, status)
-        took, gave = (None if one is None else one.shape for one in (given, made))
-        state.rows.append((*frame, state.context, end, found.with_shapes(took, gave)))
+            stack = self.recorder.places.stack(sys._getframe(2), state.reached)
+            device = None if made is None else measure.device_name(made.device)
+            found = self.known[key] = Circumstances(stack, device, status)
+        last = (state.place or self, above, found)
+        if made is not None and status == "ok":
+            self.last = last
+        return last
 
 
-def _unwind(state: ThreadState, frame: Frame, slot: int) -> Frame | None:
-    """Calls above ours never ended (an interrupt passed through them): write them off."""
-    state.frames.append(frame)
+def _unwind(state: ThreadState, frame: Frame) -> bool:
+    """Write off the calls above ours, through which an interrupt passed; False if ours is gone."""
     for depth in range(len(state.frames) - 1, -1, -1):
-        if state.frames[depth][2] == slot:
+        if state.frames[depth] is frame:
             state.cut_frames(depth + 1)
-            return state.frames.pop()
-    return None
+            return True
+    return False
 
 
 def first_tensor(value: Any) -> Any:

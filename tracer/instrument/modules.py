@@ -9,6 +9,7 @@ from typing import Any, Final
 
 from tracer.instrument import rotations
 from tracer.instrument.asking import vision
+from tracer.instrument.targets import STAND_IN
 from tracer.recorder import Recorder
 
 _MODEL_CLASS: Final = "PreTrainedModel"
@@ -43,7 +44,10 @@ def _meet(recorder: Recorder, model: Any) -> None:
         if is_compiled(module):
             _tell_compiled(recorder, name, f"{name} {path}", "it is compiled")
         else:
-            handles.extend(module_hooks.hook_module(recorder, name, path, module))
+            watched = module_hooks.watch_module(
+                recorder, name, path, module, by_torch=is_model(module)
+            )
+            handles.extend(watched)
 
 
 def _tell_compiled(recorder: Recorder, model: str, target: str, what: str) -> None:
@@ -54,9 +58,15 @@ def _tell_compiled(recorder: Recorder, model: str, target: str, what: str) -> No
 def is_compiled(model: Any) -> bool:
     """Whether `model.compile()` was called, or its forward replaced by a compiled one."""
     forward = getattr(model, "forward", None)
-    return getattr(model, "_compiled_call_impl", None) is not None or hasattr(
+    stands_in = getattr(model, STAND_IN, None)
+    return (stands_in is not None and not is_stand_in(stands_in)) or hasattr(
         forward, "_torchdynamo_orig_callable"
     )
+
+
+def is_stand_in(function: Any) -> bool:
+    """Whether what stands in for a module's call is a recording's, of this one or of another."""
+    return str(getattr(function, "__module__", "")).startswith("tracer.")
 
 
 def _remove(handles: list[Any]) -> None:

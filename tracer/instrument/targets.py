@@ -720,6 +720,13 @@ TARGETS: Final[tuple[Target, ...]] = (
         "forward",
         route="root",
     ),
+    # A replica is its module's attributes, copied: the stand-in of a module's call would call that.
+    Target(
+        "torch.nn.modules.module:Module",
+        "_replicate_for_data_parallel",
+        "forwards.replicated",
+        route="root",
+    ),
     # A function of the user's that calls a model is met when it is compiled, and never again.
     Target(
         "torch._dynamo.callback:CompilationCallbackHandler",
@@ -783,6 +790,9 @@ RENAMED_CLASSES: Final = "VLMS"
 
 ADAPTER_MARK: Final = "_hf_peft_config_loaded"
 """Of a model, where an adapter was loaded into it."""
+STAND_IN: Final = "_compiled_call_impl"
+"""Where torch looks for what stands in for a module's call (nn/modules/module.py, since 2.1)."""
+
 HOOK_OF_MODULE: Final = "_hf_hook"
 """Attribute under which accelerate keeps what moves a module's weights (accelerate/hooks.py)."""
 

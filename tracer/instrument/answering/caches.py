@@ -274,4 +274,4 @@ def count_rotary(recorder: Recorder, rows: list[HotRow], start: int) -> int:
     known: dict[int, bool] = recorder.notes.setdefault("rotary_slots", {})
     for slot in range(len(known), len(recorder.slots)):  # modules that were hooked since
         known[slot] = is_rotary(recorder.slots[slot].class_name)
-    return sum(known[row[2]] for row in rows[start:])
+    return sum(known[frame[2]] for frame, *_ in rows[start:])

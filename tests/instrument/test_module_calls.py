@@ -1,0 +1,224 @@
+"""A module's call is told from where torch looks for a stand-in of it; nobody else may notice."""
+
+import copy
+import gc
+import pickle
+import weakref
+
+import pytest
+import torch
+from instrument.test_beams_and_drafts import ROWS, _model
+from instrument.toys import hook_count, is_ours
+
+import tracer
+from tracer.instrument.installer import release
+from tracer.instrument.targets import FIVE, STAND_IN
+
+pytestmark = pytest.mark.generations
+
+NORM = "model.norm"
+
+
+def _stand_in(module):
+    return vars(module).get(STAND_IN)
+
+
+def _paths(recording):
+    rows = recording.trace["modules"].sort_values("seq")
+    return rows["path"].tolist(), rows["status"].tolist()
+
+
+@pytest.fixture
+def model():
+    made = _model(0).eval()
+    yield made
+    assert hook_count(made) == 0
+
+
+def test_single_modules_have_a_stand_in_and_models_have_hooks(model):
+    """Others ask a model for a stand-in to learn whether it is compiled."""
+    with tracer.record(strict=True, detail="modules"), torch.no_grad():
+        model(ROWS)
+        assert is_ours(_stand_in(model.model.norm))
+        assert not model.model.norm._forward_hooks
+        for one in (model, model.model):
+            assert _stand_in(one) is None
+            assert len(one._forward_hooks) == len(one._forward_pre_hooks) == 1
+
+
+@pytest.mark.parametrize("first_ends_first", [True, False])
+def test_two_recordings_share_the_calls_and_may_end_in_any_order(model, first_ends_first):
+    """The one that meets the model later finds the places taken, and uses torch's hooks."""
+    first, second = tracer.start(strict=True), tracer.start(strict=True)
+    pair = (first, second) if first_ends_first else (second, first)
+    with torch.no_grad():
+        model(ROWS)  # one of them is told
+        pair[0].stop()
+        model(ROWS)
+        pair[1].stop()
+    told = [_paths(one) for one in pair]
+    paths = told[0][0] + told[1][0]
+    assert set(told[0][1] + told[1][1]) == {"ok"}
+    assert len(paths) == 2 * len(set(paths))
+    for module in model.modules():
+        assert STAND_IN not in vars(module)
+
+
+def test_a_class_with_a_call_of_its_own_is_told_by_torchs_hooks(model):
+    class Own(torch.nn.Identity):
+        def __call__(self, hidden):
+            return super().__call__(hidden) * 2
+
+    model.model.norm = torch.nn.Sequential(model.model.norm, Own())
+    with tracer.record(strict=True, detail="modules") as recording, torch.no_grad():
+        model(ROWS)
+        assert _stand_in(model.model.norm[1]) is None
+    assert "model.norm.1" in _paths(recording)[0]
+
+
+def test_a_replica_is_called_itself(model):
+    """Data parallelism copies a module's attributes as they are."""
+    given = torch.ones(1, 32)
+    with tracer.record(strict=True) as recording, torch.no_grad():
+        model(ROWS)
+        head = model.lm_head
+        replica = head._replicate_for_data_parallel()
+        replica.weight, replica.bias = torch.zeros_like(head.weight), None
+        assert is_ours(_stand_in(head))
+        assert torch.equal(replica(given), torch.zeros(1, 40))
+    assert recording.trace.rows("faults") == 0
+
+
+def test_copies_and_pickles_have_no_stand_in(model):
+    with tracer.record(strict=True), torch.no_grad():
+        model(ROWS)
+        norm = model.model.norm
+        copies = copy.copy(norm), copy.deepcopy(norm), pickle.loads(pickle.dumps(norm))
+        assert is_ours(_stand_in(norm))
+        assert [_stand_in(one) for one in copies] == [None] * 3
+        given = torch.randn(2, 32)
+        assert all(torch.equal(one(given), norm(given)) for one in copies)
+
+
+def test_what_a_stranger_puts_in_its_place_stays(model):
+    def theirs(*args, **kwargs):
+        return model.model.norm._call_impl(*args, **kwargs)
+
+    with tracer.record(strict=True) as recording, torch.no_grad():
+        model(ROWS)
+        plain = model(ROWS).logits
+        vars(model.model.norm)[STAND_IN] = theirs
+        assert torch.equal(model(ROWS).logits, plain)
+    assert _stand_in(model.model.norm) is theirs
+    del vars(model.model.norm)[STAND_IN]
+    assert _paths(recording)[0].count(NORM) == 2
+
+
+def test_a_stand_in_that_a_stranger_kept_does_nothing_but_call(model):
+    with tracer.record(strict=True), torch.no_grad():
+        model(ROWS)
+        kept = _stand_in(model.model.norm)
+    given = torch.randn(2, 32)
+    with tracer.record(strict=True) as recording, torch.no_grad():
+        assert torch.equal(kept(given), model.model.norm(given))
+    assert recording.trace.rows("modules") == 0
+
+
+def test_hooks_of_the_user_run_inside_of_what_is_told(model):
+    """What they make of the output is what the module made."""
+    norm, seen = model.model.norm, []
+    handles = [
+        norm.register_forward_pre_hook(lambda module, args: seen.append("before")),
+        norm.register_forward_hook(lambda module, args, output: output[:, :2]),
+    ]
+    with tracer.record(strict=True) as recording, torch.no_grad():
+        model(ROWS)
+    for handle in handles:
+        handle.remove()
+    assert seen == ["before"]
+    (row,) = recording.trace["modules"].query("path == @NORM").itertuples()
+    assert (row.input_shape, row.output_shape) == ("[2, 6, 32]", "[2, 2, 32]")
+
+
+def test_the_users_error_passes_and_the_modules_that_it_passed_say_so(model):
+    error = ValueError("the user's own")
+
+    def fails(module, args):
+        raise error
+
+    handle = model.model.layers[1].mlp.register_forward_pre_hook(fails)
+    with tracer.record(strict=True) as recording, torch.no_grad():
+        with pytest.raises(ValueError, match="the user's own") as caught:
+            model(ROWS)
+        handle.remove()
+        model(ROWS)
+    assert caught.value is error
+    rows = recording.trace["modules"]
+    failed = rows[rows["status"] != "ok"]
+    assert set(failed["status"]) == {"error"}
+    assert set(failed["path"]) == {"", "model", "model.layers.1", "model.layers.1.mlp"}
+    assert failed["duration_ns"].notna().all()
+
+
+def test_a_module_that_makes_nothing_while_an_error_is_handled_has_not_failed(model):
+    class Nothing(torch.nn.Module):
+        def forward(self, hidden):
+            return None
+
+    model.model.nothing, plain = Nothing(), model.model.norm.forward
+
+    def after_an_error(hidden):
+        try:
+            raise ValueError("handled")
+        except ValueError:
+            model.model.nothing(hidden)
+        return plain(hidden)
+
+    model.model.norm.forward = after_an_error
+    with tracer.record(strict=True) as recording, torch.no_grad():
+        model(ROWS)
+    del model.model.norm.forward
+    (row,) = recording.trace["modules"].query("path == 'model.nothing'").itertuples()
+    assert row.status == "ok"
+
+
+def test_an_interrupt_that_a_forward_lets_pass_is_told_of_what_it_cut_short(model):
+    """The modules above go on, those that it left never end."""
+
+    def interrupted(module, args):
+        raise KeyboardInterrupt
+
+    mlp, plain = model.model.layers[1].mlp, model.model.layers[1].forward
+
+    def forgiving(hidden, *args, **kwargs):
+        try:
+            return plain(hidden, *args, **kwargs)
+        except KeyboardInterrupt:
+            return hidden if release() >= FIVE else (hidden,)
+
+    handle = mlp.register_forward_pre_hook(interrupted)
+    model.model.layers[1].forward = forgiving
+    with tracer.record(strict=True) as recording, torch.no_grad():
+        model(ROWS)
+    handle.remove()
+    del model.model.layers[1].forward
+    rows = recording.trace["modules"].set_index("path")
+    assert rows.loc["model.layers.1.mlp", "status"] == "interrupted"
+    assert rows.loc["model.layers.1", "status"] == rows.loc[NORM, "status"] == "ok"
+    assert rows.loc[NORM, "parent"] == rows.loc["model", "seq"]
+
+
+def test_a_model_that_goes_while_recorded_goes_at_once(model):
+    """Its weights may be gigabytes: nothing waits for Python's collector."""
+    gone = copy.deepcopy(model)
+    alone = weakref.ref(copy.deepcopy(model).model.norm)
+    assert alone() is None  # the library itself leaves no cycle there
+    with tracer.record(strict=True, detail="modules"), torch.no_grad():
+        gone(ROWS)
+        norm = weakref.ref(gone.model.norm)
+        gc.disable()
+        try:
+            del gone
+            assert norm() is None
+        finally:
+            gc.enable()
