@@ -26,7 +26,7 @@ from tracer.demo import checkpoint_folder
 from tracer.instrument.modules import selected
 
 PROMPT_TOKENS = 64
-NEW_TOKENS = 24
+NEW_TOKENS = 64
 LONG_PROMPT = 512
 ROUNDS = 5
 

@@ -310,7 +310,7 @@ class Recorder:
 
     def drain(self, state: ThreadState) -> None:
         """Turn a thread's hot rows into a batch of `modules`."""
-        hot, state.rows = state.rows, []
+        hot, state.rows, state.shapes = state.rows, [], {}
         values, state.values = state.values, {}
         arguments, state.arguments = state.arguments, {}
         if not hot or "modules" in self.dropped:

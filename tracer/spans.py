@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from tracer.clocks import waited_ns
 from tracer.places import Reached
-from tracer.rows import INTERRUPTED, Frame, HotRow
+from tracer.rows import INTERRUPTED, Frame, HotRow, Shapes
 
 if TYPE_CHECKING:
     from tracer.recorder import Recorder
@@ -75,6 +75,7 @@ class ThreadState:
         "recorder_ns",
         "rows",
         "run",
+        "shapes",
         "spans",
         "thread",
         "top",
@@ -93,6 +94,7 @@ class ThreadState:
         self.place: Place | None = None  # of the outermost model that runs
         self.reached: Reached | None = None  # the frame that called it
         self.rows: list[HotRow] = []
+        self.shapes: dict[Shapes, Shapes] = {}  # of the rows, each pair once
         self.values: dict[int, tuple[float, float, float, int]] = {}
         self.arguments: dict[int, tuple[dict[str, Any], dict[str, Any]]] = {}  # and what was made
         self.recorder_ns = 0

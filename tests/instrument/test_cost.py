@@ -32,13 +32,13 @@ DETAILS = {
 # and of C functions that they call; blocks of memory that stay until the rows are handed over;
 # and bytes of an event, of all tables together. Blocks depend on the day: half as many again.
 LIMITS = {
-    "stages": {"rows": 16, "python": 205, "c": 340, "blocks": 150, "bytes": 40},
-    "layers": {"rows": 28, "python": 255, "c": 475, "blocks": 300, "bytes": 57},
-    "effects": {"rows": 32, "python": 333, "c": 598, "blocks": 420, "bytes": 53},
-    "modules": {"rows": 48, "python": 317, "c": 665, "blocks": 480, "bytes": 66},
+    "stages": {"rows": 16, "python": 245, "c": 340, "blocks": 150, "bytes": 42},
+    "layers": {"rows": 28, "python": 295, "c": 475, "blocks": 300, "bytes": 57},
+    "effects": {"rows": 32, "python": 420, "c": 740, "blocks": 420, "bytes": 53},
+    "modules": {"rows": 48, "python": 360, "c": 665, "blocks": 480, "bytes": 66},
 }
-# The two hooks of a module call, of detail "modules".
-PYTHON_CALLS_A_HOOK_PAIR, C_CALLS_A_HOOK_PAIR = 3.3, 10
+# What a module call adds, of detail "modules".
+PYTHON_CALLS_A_MODULE_CALL, C_CALLS_A_MODULE_CALL = 3.3, 9
 
 
 def _answer(model, tokens):
@@ -137,15 +137,15 @@ def test_a_token_costs_no_more_than_it_did(counts, detail):
     assert not over, f"a token at detail {detail} costs more than its limit: {over}"
 
 
-def test_a_hook_pair_costs_no_more_than_it_did(counts):
+def test_a_module_call_costs_no_more_than_it_did(counts):
     pairs = counts["modules"]["modules"] - counts["layers"]["modules"]
     python, c = (
         round((counts["modules"][key] - counts["layers"][key]) / pairs, 2)
         for key in ("python", "c")
     )
-    print("a hook pair", python, c)
-    assert python <= PYTHON_CALLS_A_HOOK_PAIR
-    assert c <= C_CALLS_A_HOOK_PAIR
+    print("a module call", python, c)
+    assert python <= PYTHON_CALLS_A_MODULE_CALL
+    assert c <= C_CALLS_A_MODULE_CALL
 
 
 @pytest.mark.parametrize(
@@ -172,7 +172,7 @@ def test_a_module_call_runs_few_instructions(by_torch, calls_a_module, instructi
     # Those of Python 3.11; other versions cut the same lines into a few more or fewer.
     assert calls.instructions < instructions
     assert (calls.python, len(row), len(row[0])) == (calls_a_module, 1, 6)
-    assert calls.c <= 9
+    assert calls.c <= 11
 
 
 def test_a_token_is_told_in_few_rows(counts, llama):

@@ -184,7 +184,9 @@ class ModuleWatch:
                 last = self._look(state, above, seq, args, kwargs, made, output)
             took = None if given is None else given.shape
             gave, dtype = (None, None) if made is None else (made.shape, made.dtype)
-            state.rows.append((frame, state.context, end, (took, gave), dtype, last[2]))
+            # One pair for equal ones: what many rows keep, Python's collector would walk through.
+            shapes = state.shapes.setdefault((took, gave), (took, gave))
+            state.rows.append((frame, state.context, end, shapes, dtype, last[2]))
             if self.values and made is not None and not made.is_meta:
                 state.values[seq] = _statistics(made)
         except Exception as error:  # what raises here would abort the user's forward

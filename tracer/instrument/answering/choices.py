@@ -76,80 +76,41 @@ def tell_picks(
     Returns:
         The columns of `choices` that follow from the scores, one a pick.
     """
-    torch = sys.modules["torch"]
     options = run.recorder.options
-    with torch.no_grad():
-        ids = scores.chosen  # a copy of them lies where the scores do, unless rows were rearranged
-        if ids is None:
-            ids = torch.tensor(chosen, device=scores.raw.device)
-        ids = ids.unsqueeze(-1)
+    with sys.modules["torch"].no_grad():
         given = Spread.over_all(scores.raw)
         raw = given if logits is None else Spread.over_all(logits)
         final = given if scores.final is scores.raw else Spread.of_the_best(scores.final)
-        facts = _choice_facts(raw, final, ids)
-        top, top_ids = final.best(min(max(options.top_k, 2), final.scores.shape[-1]))
-        best = torch.exp(top[:, :2] - final.log_total).tolist()
-        kept = top[:, : options.top_k], top_ids[:, : options.top_k]
-        _tell_candidates(run, step, picks, raw, final, *kept)
+        facts = _tell_candidates(run, step, picks, raw, final, chosen)
+        ids = [[one] for one in chosen]
         if options.effects:
-            is_moved = run.is_greedy and any(facts["raw_rank"])
+            is_moved = run.is_greedy and any(one["raw_rank"] for one in facts)
             effects.tell(run, step, picks, given, final, scores, ids, ranked=is_moved)
         if run.stop_ids:
             _tell_stops(run, step, picks, final)
     return [
-        {
-            "step": step,
-            "row": pick.row,
-            "offset": pick.offset,
-            "token_id": chosen[pick.source],
-            "margin": best[pick.source][0] - best[pick.source][1] if len(best[0]) > 1 else None,
-            **{name: values[pick.source] for name, values in facts.items()},
-        }
+        {"step": step, "row": pick.row, "offset": pick.offset, "token_id": chosen[pick.source]}
+        | facts[pick.source]
         for pick in picks
     ]
 
 
-def _choice_facts(raw: Spread, final: Spread, ids: Any) -> dict[str, list[float]]:
-    raw_score, score = raw.at(ids), final.at(ids)
-    logprob = score - final.log_total
-    facts = {
-        "raw_logprob": raw_score - raw.log_total,
-        "raw_rank": raw.rank(raw_score),
-        "raw_entropy": raw.entropy,
-        "logprob": logprob,
-        "probability": logprob.exp(),
-        "entropy": final.entropy,
-        "score": score,
-    }
-    # Read all at once; as a float32 a rank is exact up to 16 million ids.
-    matrix = sys.modules["torch"].stack([values.flatten().float() for values in facts.values()])
-    told = dict(zip(facts, matrix.tolist(), strict=True))
-    return told | {"raw_rank": [int(rank) for rank in told["raw_rank"]]}
-
-
 def _tell_candidates(
-    run: Run,
-    step: int,
-    picks: Sequence[Pick],
-    raw: Spread,
-    final: Spread,
-    top: Any,
-    ids: Any,
-) -> None:
-    raw_logits = raw.at(ids)
-    columns = {
-        "token_id": ids.tolist(),
-        "raw_logit": raw_logits.tolist(),
-        "raw_probability": (raw_logits - raw.log_total).exp_().tolist(),
-        "score": top.tolist(),
-        "probability": (top - final.log_total).exp_().tolist(),
-    }
+    run: Run, step: int, picks: Sequence[Pick], raw: Spread, final: Spread, chosen: list[int]
+) -> list[dict[str, Any]]:
+    """Write the alternatives; gives the columns of `choices`, one of each row of the scores."""
+    most = run.recorder.options.top_k
+    best_scores, best_ids = final.best(max(most, 2))
+    raw_scores = raw.at([[one, *ids] for one, ids in zip(chosen, best_ids, strict=True)])
+    own = final.at([[one] for one in chosen])
+    ranks = raw.rank([row[:1] for row in raw_scores])
     text = run.vocabulary.text if run.vocabulary else None
+    probabilities = [_probabilities(*row) for row in zip(best_scores, final.log_total, strict=True)]
     for source, row, offset in picks:
-        scores = columns["score"][source]
+        scores = best_scores[source][:most]
         # Removed ids have no order among themselves.
-        count = next((n for n, score in enumerate(scores) if score == -math.inf), len(scores))
-        cells = {name: values[source][:count] for name, values in columns.items()}
+        count = scores.index(-math.inf) if -math.inf in scores else len(scores)
+        ids, raw_logits = best_ids[source][:count], raw_scores[source][1 : count + 1]
         run.recorder.add_facts(
             "candidates",
             run.span.seq,
@@ -158,21 +119,40 @@ def _tell_candidates(
             row=row,
             offset=offset,
             token_rank=list(range(count)),
-            text=[text(one) for one in cells["token_id"]] if text else None,
-            **cells,
+            token_id=ids,
+            text=[text(one) for one in ids] if text else None,
+            raw_logit=raw_logits,
+            raw_probability=_probabilities(raw_logits, raw.log_total[source]),
+            score=scores[:count],
+            probability=probabilities[source][:count],
         )
+    return [
+        {
+            "margin": best[0] - best[1] if len(best) > 1 else None,
+            "raw_logprob": raw_scores[row][0] - raw.log_total[row],
+            "raw_rank": ranks[row][0],
+            "raw_entropy": raw.entropy[row],
+            "logprob": own[row][0] - final.log_total[row],
+            "probability": math.exp(own[row][0] - final.log_total[row]),
+            "entropy": final.entropy[row],
+            "score": own[row][0],
+        }
+        for row, best in enumerate(probabilities)
+    ]
+
+
+def _probabilities(scores: Sequence[float], log_total: float) -> list[float]:
+    return [math.exp(score - log_total) for score in scores]
 
 
 def _tell_stops(run: Run, step: int, picks: Sequence[Pick], final: Spread) -> None:
-    torch = sys.modules["torch"]
+    rows, size = final.scores.shape
     # An id beyond the vocabulary (a default of another model) can never be chosen: no row.
-    stop_ids = [one for one in run.stop_ids if 0 <= one < final.scores.shape[-1]]
+    stop_ids = [one for one in run.stop_ids if 0 <= one < size]
     if not stop_ids:
         return
-    ids = torch.tensor(stop_ids, device=final.scores.device).expand(final.scores.shape[0], -1)
-    own = final.at(ids)
-    probabilities = (own - final.log_total).exp().tolist()
-    ranks = final.rank(own).tolist()
+    own = final.at([stop_ids] * rows)
+    ranks = final.rank(own)
     for source, row, offset in picks:
         run.recorder.add_facts(
             "stops",
@@ -183,7 +163,7 @@ def _tell_stops(run: Run, step: int, picks: Sequence[Pick], final: Spread) -> No
             offset=offset,
             token_id=stop_ids,
             token_rank=ranks[source],
-            probability=probabilities[source],
+            probability=_probabilities(own[source], final.log_total[source]),
         )
 
 

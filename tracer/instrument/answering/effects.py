@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import math
 import sys
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from tracer.instrument.answering.scores import Pick, Scores
 from tracer.instrument.answering.spreads import Spread
@@ -20,7 +21,7 @@ def tell(
     raw: Spread,
     final: Spread,
     scores: Scores,
-    ids: Any,
+    ids: list[list[int]],
     *,
     ranked: bool,
 ) -> None:
@@ -34,9 +35,7 @@ def tell(
     for index, (class_name, after_scores) in enumerate(scores.after):
         after = final if after_scores is scores.final else Spread.of(after_scores)
         chosen_after, removed_after = after.at(ids), after.removed()
-        delta = (chosen_after - chosen_before).squeeze(-1).tolist()
-        entropies = before.entropy.tolist(), after.entropy.tolist()
-        ranks = after.rank(chosen_after).squeeze(-1).tolist() if ranked else None
+        ranks = after.rank(chosen_after) if ranked else None
         removed = _newly_removed(before, removed_before, after, removed_after)
         run.recorder.add_facts(
             "effects",
@@ -48,10 +47,10 @@ def tell(
             index=index,
             class_name=class_name,
             removed_tokens=[removed[one] for one in indices],
-            chosen_delta=[delta[one] for one in indices],
-            chosen_rank=[ranks[one] for one in indices] if ranks else None,
-            entropy_before=[entropies[0][one] for one in indices],
-            entropy_after=[entropies[1][one] for one in indices],
+            chosen_delta=[chosen_after[one][0] - chosen_before[one][0] for one in indices],
+            chosen_rank=[ranks[one][0] for one in indices] if ranks else None,
+            entropy_before=[before.entropy[one] for one in indices],
+            entropy_after=[after.entropy[one] for one in indices],
         )
         before, chosen_before, removed_before = after, chosen_after, removed_after
 
@@ -63,13 +62,14 @@ def _newly_removed(
     torch = sys.modules["torch"]
     if not any(removed_before):
         return removed_after
-    if after.support is after.scores:
+    if not after.is_few or after.best_ids is None:
         gone = torch.isneginf(after.scores) & ~torch.isneginf(before.scores)
         return [int(count) for count in gone.sum(-1).tolist()]
     # What is left is few: of these, some may have been removed before.
-    was_gone = torch.isneginf(before.at(after.top.indices))
-    back = (was_gone & ~torch.isneginf(after.top.values)).sum(-1).tolist()
-    return [
-        now - then + returned
-        for now, then, returned in zip(removed_after, removed_before, back, strict=True)
+    now, then = after.at(after.best_ids), before.at(after.best_ids)
+    back = [
+        [old == -math.inf and new != -math.inf for old, new in zip(*pair, strict=True)].count(True)
+        for pair in zip(then, now, strict=True)
     ]
+    counts = zip(removed_after, removed_before, back, strict=True)
+    return [now - then + returned for now, then, returned in counts]

@@ -1,12 +1,16 @@
 """A distribution over the vocabulary in numbers: total, entropy, best ids, ranks, removed ids.
 
-All in float32 and over all rows at once; entropies are in nats. Knows no run and writes no row.
+torch looks at whole vocabularies, in float32 and over all rows at once; what is few by then is told
+in plain numbers, since each of torch's functions costs more than sixty numbers do. Entropies are in
+nats. Knows no run and writes no row.
 """
 
 from __future__ import annotations
 
 import dataclasses
+import math
 import sys
+from collections.abc import Sequence
 from typing import Any, Final
 
 _FEW: Final = 64
@@ -20,40 +24,54 @@ denormal numbers, which a processor handles many times slower."""
 _NOTHING: Final = 1.9e-35  # just above e^-80
 _LOWEST: Final = -3.4028234663852886e38  # smallest float32
 
+Ids = Sequence[Sequence[int]]
+"""Ids that are asked about: as many of each row."""
+Numbers = list[list[float]]
+
 
 @dataclasses.dataclass(slots=True)
 class Spread:
-    """A distribution over the vocabulary, for each row."""
+    """A distribution over the vocabulary, for each row.
 
-    scores: Any  # (rows, vocabulary)
-    support: Any  # all scores, or the few that are not -inf: (rows, n)
-    log_total: Any  # (rows, 1)
-    entropy: Any  # (rows,)
-    top: Any = None  # values and indices of the best ids, best first, where they were looked up
-    is_uncut: bool = False  # known to have no score of -inf
+    Attributes:
+        scores: In float32, (rows, vocabulary).
+        log_total: Logarithm of the sum of exponentials, a row.
+        entropy: A row.
+        best_scores: Of the best ids, best first, a row; None until they are looked up.
+        best_ids: The same of the ids themselves.
+        is_few: The best ones are all that is not cut.
+        is_uncut: Known to have no score of -inf.
+    """
+
+    scores: Any
+    log_total: list[float]
+    entropy: list[float]
+    best_scores: Numbers | None = None
+    best_ids: list[list[int]] | None = None
+    is_few: bool = False
+    is_uncut: bool = False
 
     @classmethod
     def over_all(cls, scores: Any) -> Spread:
         """Of scores that no processor has cut: every id counts."""
         scores = scores.float()
-        return cls(scores, scores, *_total_and_entropy(scores))
+        return cls(scores, *_total_and_entropy(scores))
 
     @classmethod
     def of_the_best(cls, scores: Any) -> Spread:
         """Of scores that may be cut to a few: the best are looked up first."""
-        torch = sys.modules["torch"]
         scores = scores.float()
         size = scores.shape[-1]
         top = scores.topk(min(_FEW, size))
-        is_whole = size <= _FEW or bool(torch.isneginf(top.values[:, -1]).all())
-        support = top.values if is_whole else scores
-        return cls(scores, support, *_total_and_entropy(support), top)
+        best, ids = top.values.tolist(), top.indices.tolist()
+        is_few = size <= _FEW or all(row[-1] == -math.inf for row in best)
+        totals, entropies = _of_few(best) if is_few else _total_and_entropy(scores)
+        return cls(scores, totals, entropies, best, ids, is_few)
 
     @classmethod
     def of(cls, scores: Any) -> Spread:
         """Of scores about which nothing is known."""
-        torch = sys.modules["torch"]
-        if torch.isneginf(scores.amin()):
+        if scores.amin().item() == -math.inf:
             return cls.of_the_best(scores)
         spread = cls.over_all(scores)
         spread.is_uncut = True
@@ -62,33 +80,66 @@ class Spread:
     def removed(self) -> list[int]:
         """How many ids have a score of -inf, a row."""
         torch = sys.modules["torch"]
-        if self.is_uncut or (
-            self.support is self.scores and not torch.isneginf(self.scores.amin())
-        ):
+        size = self.scores.shape[-1]
+        if self.is_few and self.best_scores is not None:
+            return [size - len(row) + row.count(-math.inf) for row in self.best_scores]
+        if self.is_uncut or self.scores.amin().item() != -math.inf:
             return [0] * len(self.scores)
-        kept = (~torch.isneginf(self.support)).sum(-1)
-        return [int(count) for count in (self.scores.shape[-1] - kept).tolist()]
+        return [int(count) for count in torch.isneginf(self.scores).sum(-1).tolist()]
 
-    def at(self, ids: Any) -> Any:
-        """Scores of ids, shape (rows, n)."""
-        return self.scores.gather(-1, ids)
+    def at(self, ids: Ids) -> Numbers:
+        """Scores of ids, as many of each row."""
+        if self.is_few and self.best_scores is not None and self.best_ids is not None:
+            pairs = zip(self.best_ids, self.best_scores, strict=True)
+            known = [dict(zip(*pair, strict=True)) for pair in pairs]
+            return [
+                [row.get(one, -math.inf) for one in asked]
+                for row, asked in zip(known, ids, strict=True)
+            ]
+        places = sys.modules["torch"].tensor(ids, device=self.scores.device)
+        told: Numbers = self.scores.gather(-1, places).tolist()
+        return told
 
-    def best(self, count: int) -> tuple[Any, Any]:
-        """Values and indices of the best ids, shape (rows, count)."""
-        if self.top is None or self.top.values.shape[-1] < count:
-            self.top = self.scores.topk(count)
-        return self.top.values[:, :count], self.top.indices[:, :count]
+    def best(self, count: int) -> tuple[Numbers, list[list[int]]]:
+        """Scores and ids of the best ones, best first; fewer where the vocabulary is smaller."""
+        count = min(count, self.scores.shape[-1])
+        if self.best_scores is None or self.best_ids is None or len(self.best_ids[0]) < count:
+            top = self.scores.topk(count)
+            self.best_scores, self.best_ids = top.values.tolist(), top.indices.tolist()
+        return [row[:count] for row in self.best_scores], [row[:count] for row in self.best_ids]
 
-    def rank(self, own: Any) -> Any:
-        """How many ids score higher than given scores of shape (rows, n); the same shape."""
+    def rank(self, own: Numbers) -> list[list[int]]:
+        """How many ids score higher than given scores, as many of each row."""
+        if self.is_few and self.best_scores is not None:
+            return [
+                [len([score for score in row if score > one]) for one in several]
+                for row, several in zip(self.best_scores, own, strict=True)
+            ]
         # A removed id is below all others, yet must not meet -inf: their difference is no number.
-        above = self.support.unsqueeze(1) - own.clamp(min=_LOWEST).unsqueeze(-1)
+        mine = sys.modules["torch"].tensor(own, device=self.scores.device).clamp_(min=_LOWEST)
+        above = self.scores.unsqueeze(1) - mine.unsqueeze(-1)
         # In place on floats, and no mask: several times faster than comparing and counting.
-        return above.sign_().clamp_(min=0).sum(-1).long()
+        counts = above.sign_().clamp_(min=0).sum(-1).tolist()
+        return [[int(count) for count in row] for row in counts]
 
 
-def _total_and_entropy(scores: Any) -> tuple[Any, Any]:
-    """Logarithm of the sum of exponentials, shape (rows, 1), and entropy in nats, shape (rows,)."""
+def _of_few(rows: Numbers) -> tuple[list[float], list[float]]:
+    """Logarithm of the sum of exponentials, and entropy, of each row's scores, best first."""
+    totals, entropies = [], []
+    for scores in rows:
+        best = scores[0]
+        below = [one - best for one in scores if one != -math.inf] or [math.nan]  # nothing is left
+        weights = [math.exp(one) for one in below]
+        total = sum(weights)
+        log_total = math.log(total)
+        expected = sum(weight * one for weight, one in zip(weights, below, strict=True)) / total
+        totals.append(best + log_total)
+        entropies.append(log_total - expected)
+    return totals, entropies
+
+
+def _total_and_entropy(scores: Any) -> tuple[list[float], list[float]]:
+    """Logarithm of the sum of exponentials, and entropy, of each row."""
     torch = sys.modules["torch"]
     best = scores.amax(-1, keepdim=True)
     below = (scores - best).clamp_(min=_NEGLIGIBLE)
@@ -96,5 +147,6 @@ def _total_and_entropy(scores: Any) -> tuple[Any, Any]:
     weight = torch.threshold_(below.exp(), _NOTHING, 0.0)
     total = weight.sum(-1, keepdim=True)
     log_total = total.log()
-    expected = weight.mul_(below).sum(-1) / total.squeeze(-1)
-    return best + log_total, log_total.squeeze(-1) - expected
+    expected = weight.mul_(below).sum(-1, keepdim=True).div_(total)
+    totals, entropies = torch.cat((best + log_total, log_total - expected), -1).T.tolist()
+    return totals, entropies
