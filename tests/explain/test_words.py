@@ -220,3 +220,26 @@ def test_chinese_has_full_width_punctuation(kind):
 def test_english_has_no_chinese(kind):
     for path, text in sentences(read("en", kind)):
         assert not re.search(f"[{CHINESE}，。：；？！（）、]", text), path
+
+
+# What names it in code (`pad_token_id`, `<pad>`, a column, a brace) stays as it is.
+TOKEN = re.compile(r"(?<![\w.`{/-])token(?![\w`}=(/-])", re.ASCII)
+WHERE_IT_IS_INTRODUCED = "token.term"
+
+
+@each_kind
+def test_chinese_has_one_word_for_a_token(kind):
+    for path, text in sentences(read("zh", kind)):
+        introduced = kind == "glossary" and path == WHERE_IT_IS_INTRODUCED
+        assert introduced or not TOKEN.search(text), f"{path}: {text}"
+
+
+def test_the_glossary_introduces_the_word_beside_the_english_one():
+    assert read("zh", "glossary")["token"]["term"] == "词元（token）"
+
+
+def test_the_players_chinese_has_the_same_word():
+    source = (FOLDER.parent / "views/player/words.js").read_text("utf-8")
+    told = [text for text in re.findall(r'"([^"\n]*)"', source) if re.search(f"[{CHINESE}]", text)]
+    assert len(told) > 100  # the reader reads
+    assert [text for text in told if TOKEN.search(text)] == []
