@@ -28,6 +28,7 @@ from tracer.diagnosis import (  # noqa: F401  (each enters its rules)
     placement,
     precision,
     recording,
+    refusals,
     running,
     settings,
     template_files,
