@@ -36,7 +36,7 @@ FLOORS = [
     ("recorder", ["spans", "recorder", "rows", "places"]),
     ("instrument", ["instrument*"]),
     ("session", ["session"]),
-    ("environment", ["environment"]),
+    ("environment", ["installed_fonts", "environment"]),
     (
         "models",
         ["demo", "demo.models", "demo.hub", "demo.fetching", "demo.conversion", "demo.drawing"],
@@ -67,7 +67,7 @@ FLOORS = [
 REPLAY = ["schema", "errors", "manifest", "ranks", "folder", "storage", "recovery", "journal"]
 REPLAY += ["batches", "conditions", "archive", "merging", "frames", "trace", "summary", "scrubbing"]
 REPLAY += ["shortcomings", "formats*", "problems", "disagreements", "survey", "machine"]
-REPLAY += ["audit*", "export*", "analysis*", "replaying*", "views*", "explain*"]
+REPLAY += ["installed_fonts", "audit*", "export*", "analysis*", "replaying*", "views*", "explain*"]
 # The way in to the doctor may inspect a folder, which may build a model; rules on a live one may
 # compare it with its files. All others ask no torch.
 REPLAY += ["diagnosis.[!el]*", "diagnosis.loading"]
