@@ -13,10 +13,22 @@ PACKAGE = Path(__file__).resolve().parent.parent / "tracer"
 # Ground to top. A module may import modules of its own floor and of those above it in this list.
 # The first pattern that fits a module's name decides.
 FLOORS = [
-    ("ground", ["schema", "errors", "manifest", "privacy", "export.text", "machine"]),
+    ("ground", ["schema", "errors", "privacy", "export.text", "machine"]),
     ("explain", ["explain*"]),
     ("formats", ["formats*"]),
-    ("files", ["clocks", "checkpoint", "ranks", "folder", "batches", "conditions", "recovery"]),
+    (
+        "files",
+        [
+            "manifest",
+            "clocks",
+            "checkpoint",
+            "ranks",
+            "folder",
+            "batches",
+            "conditions",
+            "recovery",
+        ],
+    ),
     ("surveys", ["problems", "disagreements", "survey"]),
     ("stores", ["shortcomings", "archive", "merging", "storage", "journal", "views.labels"]),
     ("tables", ["audit*", "export*", "views.cells"]),
@@ -24,7 +36,7 @@ FLOORS = [
     ("recorder", ["spans", "recorder", "rows", "places"]),
     ("instrument", ["instrument*"]),
     ("session", ["session"]),
-    ("environment", ["environment"]),
+    ("environment", ["installed_fonts", "environment"]),
     (
         "models",
         ["demo", "demo.models", "demo.hub", "demo.fetching", "demo.conversion", "demo.drawing"],
@@ -49,12 +61,13 @@ FLOORS = [
     ("widgets", ["widgets*"]),
     ("demo", ["demo*"]),
     ("lessons", ["lessons*"]),
-    ("door", ["", "cli", "__main__"]),  # "" is tracer/__init__.py: public names, for users and cli
+    # "" is tracer/__init__.py: public names, for users and cli
+    ("door", ["", "arguments", "cli", "__main__"]),
 ]
 REPLAY = ["schema", "errors", "manifest", "ranks", "folder", "storage", "recovery", "journal"]
 REPLAY += ["batches", "conditions", "archive", "merging", "frames", "trace", "summary", "scrubbing"]
 REPLAY += ["shortcomings", "formats*", "problems", "disagreements", "survey", "machine"]
-REPLAY += ["audit*", "export*", "analysis*", "replaying*", "views*", "explain*"]
+REPLAY += ["installed_fonts", "audit*", "export*", "analysis*", "replaying*", "views*", "explain*"]
 # The way in to the doctor may inspect a folder, which may build a model; rules on a live one may
 # compare it with its files. All others ask no torch.
 REPLAY += ["diagnosis.[!el]*", "diagnosis.loading"]

@@ -2,6 +2,7 @@
 
 import importlib.util
 import json
+import re
 import subprocess
 import sys
 
@@ -55,6 +56,29 @@ def test_what_is_wrong_is_named_with_its_parameter(model, folder):
     wpe, weight = json.loads(found["evidence"])
     assert wpe == "transformer.wpe.weight: holds nothing but zeros"
     assert weight.startswith("transformer.h.0.mlp.c_fc.weight: differs from its source in 1 of ")
+
+
+@torch.no_grad()
+def test_in_chinese_every_reason_is_chinese(model, folder):
+    model.transformer.h[0].mlp.c_fc.weight[0, 0] = 9
+    model.transformer.h[0].attn.c_attn.weight.normal_()
+    model.transformer.h[0].attn.c_proj.weight.copy_(model.transformer.h[1].attn.c_proj.weight)
+    rows = model.transformer.h[1].mlp.c_fc.weight
+    rows.copy_(rows.flip(0))
+    square = model.transformer.h[1].attn.c_proj.weight
+    square.copy_(square.T.contiguous())
+    model.transformer.wpe.weight.zero_()
+    torch.nn.utils.parametrizations.weight_norm(model.transformer.h[1].mlp.c_proj)
+    tracer.language("zh")
+    try:
+        found = tracer.audit_model(model, folder)
+    finally:
+        tracer.language("en")
+    wrong = json.loads(found.set_index("check").loc["4 parameters = sources", "evidence"])
+    assert len(wrong) == 6
+    for told in [*found["expected"], *found["found"], *wrong]:
+        assert re.search("[\u4e00-\u9fff]", told)
+        assert not re.search(r"\b[a-z]{2,} [a-z]{2,}\b", told), told
 
 
 def test_a_parametrized_weight_is_not_compared_and_no_alarm(model, folder):

@@ -16,6 +16,7 @@ from typing import Any
 
 import pyarrow as pa
 
+from tracer.explain.sentences import phrase
 from tracer.folder import MANIFEST, MANIFEST_LIMIT_BYTES, damaged, no_trace, parse_manifest
 from tracer.recovery import Content, ParquetContent
 
@@ -32,7 +33,7 @@ def open_zip(
         with zipfile.ZipFile(path) as archive:
             members = {member.filename: member for member in archive.infolist()}
             if MANIFEST not in members:
-                raise no_trace(path, f"the zip has no {MANIFEST} at its top")
+                raise no_trace(path, phrase("errors.no_manifest_in_zip", manifest=MANIFEST))
             with archive.open(members[MANIFEST]) as opened:
                 manifest = parse_manifest(opened.read(MANIFEST_LIMIT_BYTES + 1), path)
     except (zipfile.BadZipFile, zlib.error, OSError, RuntimeError, NotImplementedError) as error:
@@ -51,15 +52,15 @@ def open_zip(
 def _member_start(path: Path, member: zipfile.ZipInfo) -> int:
     """Where the bytes of a stored member begin; nothing outside the zip is ever addressed."""
     if member.compress_type != zipfile.ZIP_STORED or member.flag_bits & 1:
-        raise no_trace(path, f"{member.filename} in it is packed again; unpack it to a folder")
+        raise no_trace(path, phrase("errors.packed_again", member=member.filename))
     with path.open("rb") as opened:
         opened.seek(member.header_offset)
         header = opened.read(30)
         if header[:4] != b"PK\x03\x04" or len(header) < 30:
-            raise damaged(f"{path}/{member.filename}", ValueError("no local header"))
+            raise damaged(f"{path}/{member.filename}", phrase("errors.no_local_header"))
         start = member.header_offset + 30 + sum(struct.unpack("<HH", header[26:30]))
         if start + member.file_size > opened.seek(0, os.SEEK_END):
-            raise damaged(f"{path}/{member.filename}", ValueError("it ends outside the zip"))
+            raise damaged(f"{path}/{member.filename}", phrase("errors.outside_zip"))
     return int(start)
 
 

@@ -21,13 +21,14 @@ import webbrowser
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from types import TracebackType
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Final
 
 import tracer
 from tracer import explain
+from tracer.arguments import parsed
 from tracer.environment import check, require
 from tracer.errors import StorageError, TracerError
-from tracer.explain.languages import ENVIRONMENT, LANGUAGES, language
+from tracer.explain.sentences import either, phrase
 from tracer.schema import EVENT_TABLES
 from tracer.views.labels import aligned, display_width
 
@@ -39,7 +40,6 @@ if TYPE_CHECKING:
 KERNEL_NAME: Final = "tracer-lab"
 KERNEL_TITLE: Final = "Tracer Lab"
 SORTED_ROWS: Final = 1_000_000  # more rows than this are shown in the order on disk
-DETAILS: Final = ("stages", "layers", "modules")
 _VERDICTS: Final = ("holds", "broken", "not applicable")
 
 # A trace may be a stranger's: control characters and direction overrides in its cells must not
@@ -55,10 +55,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
     """
     script: Path | None = None
     try:
-        _speak(sys.argv[1:] if arguments is None else arguments)
-        options = _parser().parse_args(arguments)
+        options = parsed(sys.argv[1:] if arguments is None else arguments)
         script = getattr(options, "script", None)
-        code = options.command(options)
+        code = _COMMANDS[options.command](options)
         sys.stdout.flush()
     except TracerError as error:
         if _frames_from(script, error.__traceback__):
@@ -74,106 +73,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     return int(code or 0)
 
 
-def _speak(arguments: Sequence[str]) -> None:
-    """Choose the language that was asked for before anything is said, help included.
-
-    Raises:
-        UnknownNameError: The lab does not speak it.
-    """
-    code = os.environ.get(ENVIRONMENT)
-    given = iter(arguments)
-    for one in given:
-        name, _, value = one.partition("=")
-        if not one.startswith("-"):
-            break  # the command: what follows is its own, and a script may have an option so called
-        if name == "--lang":
-            code = value or next(given, None)
-    if code:
-        language(code)
-
-
-def _count(text: str) -> int:
-    """A number of rows for argparse, which names the option when this refuses."""
-    count = int(text)
-    if count < 0:
-        raise argparse.ArgumentTypeError(f"{count} is negative; 0 shows none")
-    return count
-
-
-def _parser() -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(prog="python -m tracer", description=_word("program"))
-    parser.add_argument("--version", action="version", version=tracer.__version__)
-    parser.add_argument("--lang", choices=LANGUAGES, help=_word("lang"))
-    commands = parser.add_subparsers(required=True, metavar="COMMAND")
-
-    def add(name: str, run: Callable[[argparse.Namespace], int | None]) -> Any:
-        command = commands.add_parser(name, help=_word(name), description=_word(name))
-        command.set_defaults(command=run)
-        return command
-
-    demo = add("demo", _demo)
-    demo.add_argument("--out", type=Path, default=Path("runs/demo"), metavar="DIR")
-    demo.add_argument(
-        "--model",
-        default="seeing",
-        metavar="MODEL",
-        help=_word("demo_model"),
-    )
-    demo.add_argument("--question", metavar="TEXT", help=_word("demo_question"))
-
-    models = add("models", _models)
-    models.add_argument("names", nargs="*", metavar="NAME", help=_word("models_names"))
-
-    show = add("show", _show)
-    show.add_argument("trace", metavar="TRACE", help=_word("trace"))
-    show.add_argument("table", metavar="TABLE", nargs="?", help=_word("show_table"))
-    show.add_argument("--columns", type=_names, metavar="A,B", help=_word("show_columns"))
-    show.add_argument("--limit", type=_count, default=20, metavar="N", help=_word("show_limit"))
-
-    play = add("play", _play)
-    play.add_argument("trace", metavar="TRACE", help=_word("trace"))
-    play.add_argument("--out", type=Path, metavar="FILE", help=_word("play_out"))
-    play.add_argument("--no-browser", action="store_true", help=_word("play_no_browser"))
-
-    export = add("export", _export)
-    export.add_argument("trace", metavar="TRACE", help=_word("trace"))
-    export.add_argument("folder", type=Path, metavar="FOLDER", help=_word("export_folder"))
-    form = export.add_mutually_exclusive_group()
-    form.add_argument("--excel", action="store_true", help=_word("export_excel"))
-    form.add_argument("--parquet", action="store_true", help=_word("export_parquet"))
-    form.add_argument("--html", action="store_true", help=_word("export_html"))
-
-    record = add("record", _record)
-    record.add_argument("--out", type=Path, metavar="DIR", help=_word("record_out"))
-    record.add_argument("--detail", choices=DETAILS, default="layers", help=_word("record_detail"))
-    record.add_argument("script", type=_existing_file, metavar="SCRIPT")
-    record.add_argument("arguments", nargs=argparse.REMAINDER, metavar="ARGS")
-
-    doctor = add("doctor", _doctor)
-    doctor.add_argument("path", type=Path, metavar="PATH", help=_word("doctor_path"))
-    doctor.add_argument("--json", action="store_true", help=_word("doctor_json"))
-
-    lab = add("lab", _lab)
-    lab.add_argument("--copy", type=Path, metavar="DIR", help=_word("lab_copy"))
-    lab.add_argument("options", nargs="*", metavar="-- OPTIONS", help=_word("lab_options"))
-
-    add("check", _check)
-    return parser
-
-
 def _word(key: str) -> str:
     return explain.text(f"command.{key}")
-
-
-def _names(text: str) -> list[str]:
-    return [name.strip() for name in text.split(",") if name.strip()]
-
-
-def _existing_file(text: str) -> Path:
-    path = Path(text)
-    if not path.is_file():
-        raise argparse.ArgumentTypeError(f"there is no file {text!r}")
-    return path
 
 
 def _say(text: str) -> None:
@@ -269,7 +170,7 @@ def _doctor(options: argparse.Namespace) -> int:
         raise
     except Exception as error:  # Python's own status for it is 1, which would say: findings
         text = " ".join(f"{type(error).__name__}: {error}".split())
-        raise TracerError(f"the doctor could not look at {options.path}: {text}") from error
+        raise TracerError(phrase("errors.doctor_failed", path=options.path, why=text)) from error
     if options.json:
         _say(json.dumps(findings.content(), ensure_ascii=False, indent=1, allow_nan=False))
     else:
@@ -346,8 +247,8 @@ def _notebooks_folder() -> Path:
     for folder in candidates:
         if any(folder.glob("*.ipynb")):
             return folder
-    looked = " or ".join(dict.fromkeys(map(str, candidates)))
-    raise StorageError(f"no notebooks in {looked}: run this inside a clone of the repository")
+    looked = either(*dict.fromkeys(candidates))
+    raise StorageError(phrase("errors.no_notebooks", places=looked))
 
 
 def _copy_notebooks(notebooks: Path, target: Path) -> list[Path]:
@@ -364,7 +265,7 @@ def _copy_notebooks(notebooks: Path, target: Path) -> list[Path]:
     copies = [target / path.relative_to(notebooks) for path in sources]
     taken = [copy for copy in copies if copy.exists()]
     if taken:
-        raise StorageError(f"{taken[0]} exists already: give --copy a folder without notebooks")
+        raise StorageError(phrase("errors.copy_exists", path=taken[0]))
     try:
         for source, copy in zip(sources, copies, strict=True):
             copy.parent.mkdir(parents=True, exist_ok=True)
@@ -373,7 +274,7 @@ def _copy_notebooks(notebooks: Path, target: Path) -> list[Path]:
             else:
                 shutil.copyfile(source, copy)
     except OSError as error:
-        raise StorageError(f"can't copy the notebooks to {target}: {error}") from error
+        raise StorageError(phrase("errors.copy_failed", folder=target, why=error)) from error
     return [copy for copy in copies if copy.suffix == ".ipynb"]
 
 
@@ -389,3 +290,16 @@ def _cleared(notebook: str) -> str:
 
 def _check(options: argparse.Namespace) -> None:
     check()
+
+
+_COMMANDS: Final[dict[str, Callable[[argparse.Namespace], int | None]]] = {
+    "demo": _demo,
+    "models": _models,
+    "show": _show,
+    "play": _play,
+    "export": _export,
+    "record": _record,
+    "doctor": _doctor,
+    "lab": _lab,
+    "check": _check,
+}

@@ -12,7 +12,9 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
-from tracer.errors import TracerError, unknown_name
+from tracer.errors import TracerError
+from tracer.explain.lookup import unknown_name
+from tracer.explain.sentences import phrase
 
 Where: TypeAlias = "pc.Expression | Sequence[tuple[str, str, Any]] | None"
 
@@ -29,15 +31,17 @@ def condition(where: Where, schema: pa.Schema) -> pc.Expression | None:
     else:
         for name, *_ in where:
             if name not in schema.names:
-                raise unknown_name("column called", name, schema.names)
+                raise unknown_name("column", name, schema.names)
         try:
             expression = pq.filters_to_expression(list(where)) if where else None
         except ValueError as error:
-            raise TracerError(f"The condition {where!r} can't be read: {error}") from error
+            raise TracerError(
+                phrase("errors.condition_unreadable", where=where, why=error)
+            ) from error
     if expression is not None:
         try:
             schema.empty_table().filter(expression)
         except (pa.ArrowException, TypeError) as error:
             reason = str(error).splitlines()[0]
-            raise TracerError(f"The condition {where!r} does not fit: {reason}.") from error
+            raise TracerError(phrase("errors.condition_misfit", where=where, why=reason)) from error
     return expression

@@ -7,7 +7,6 @@ doesn't tell is a missing value, never a guess. The command line and notebooks c
 
 from __future__ import annotations
 
-import contextlib
 import dataclasses
 import importlib.metadata
 import importlib.util
@@ -54,8 +53,6 @@ _PACKAGES: Final = (  # package, which part of the lab it comes with, what needs
     ("pyarrow", "core", ""),
     ("matplotlib", "core", ""),
 )
-_LIKELY_CJK: Final = re.compile("cjk|han|hei|song|ming|gothic|hiragino|fang|kai|unicode", re.I)
-_CJK_SAMPLE: Final = "预缓存"
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -233,24 +230,10 @@ def _widget_advice(place: str, version: str) -> str:
 def _cjk_font() -> Finding:
     if _version("matplotlib") is None:
         return Finding("CJK font", None, "missing", _install("core"))
-    from matplotlib import font_manager
-    from matplotlib.ft2font import FT2Font
+    from tracer.installed_fonts import cjk_font
 
-    known = {entry.fname: entry.name for entry in font_manager.fontManager.ttflist}
-    # The list is matplotlib's cache: fonts get removed, and others are installed since.
-    known |= {file: Path(file).stem for file in {*font_manager.findSystemFonts()} - {*known}}
-    # Opening a font costs a millisecond: the likely names first, and none after the first hit.
-    by_name = sorted(known.items(), key=lambda each: (not _LIKELY_CJK.search(each[1]), each[1]))
-    for file, name in by_name:
-        # Last Resort, which matplotlib brings, claims every character and draws a box for each.
-        if name.startswith("Last Resort") or not Path(file).is_file():
-            continue
-        # A font that can't be read is as good as not installed.
-        with contextlib.suppress(OSError, RuntimeError):
-            font = FT2Font(file)
-            if all(font.get_char_index(ord(character)) for character in _CJK_SAMPLE):
-                return Finding("CJK font", font.family_name)
-    return Finding("CJK font", None, "missing", _say("font"))
+    name = cjk_font()
+    return Finding("CJK font", name) if name else Finding("CJK font", None, "missing", _say("font"))
 
 
 def _disk(item: str, folder: Path) -> Finding:

@@ -11,12 +11,17 @@ TracerError
 IncompleteTraceWarning  a trace that opens although rows that were written are no longer there
 """
 
-import difflib
-from collections import abc
-
 
 class TracerError(Exception):
-    """What the lab itself refuses; the library's and the user's own errors are never wrapped."""
+    """What the lab itself refuses; the library's and the user's own errors are never wrapped.
+
+    Its message is text, or what can be said in any language: then it is told in the language that
+    holds when somebody reads it, and in English where it is written down (`in_english`).
+    """
+
+    def __repr__(self) -> str:
+        """As it is written down, whatever language holds."""
+        return f"{type(self).__name__}({in_english(self)!r})"
 
 
 class SessionStateError(TracerError):
@@ -37,14 +42,6 @@ class UnknownNameError(TracerError, KeyError):
     def __str__(self) -> str:
         """The message as it is; KeyError would put it in quotes."""
         return str(self.args[0])
-
-
-def unknown_name(what: str, name: str, known: abc.Iterable[str]) -> UnknownNameError:
-    """An error that names the close matches, or all names where nothing is close."""
-    close = difflib.get_close_matches(str(name), list(known)) or sorted(known)
-    return UnknownNameError(
-        f"There is no {what} {name!r}; did you mean one of: {', '.join(close)}?"
-    )
 
 
 class CheckpointError(TracerError):
@@ -69,7 +66,7 @@ class CheckpointError(TracerError):
         missing_bytes: int | None = None,
         header: object = None,
     ) -> None:
-        super().__init__(str(told))
+        super().__init__(told)
         self.told = told
         self.kind = kind
         self.expected = expected
@@ -80,6 +77,13 @@ class CheckpointError(TracerError):
 
 class MissingPackageError(TracerError):
     """A part of the lab needs a package that is not installed."""
+
+
+def in_english(error: BaseException) -> str:
+    """The message of an error for a trace, which is the same in whatever language it is made."""
+    told = error.args[0] if isinstance(error, TracerError) and error.args else None
+    said = getattr(told, "said", None)
+    return str(error) if said is None else str(said("en"))
 
 
 class IncompleteTraceWarning(UserWarning):

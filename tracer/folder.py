@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any, Final, Literal
 
 from tracer.errors import StorageError, TraceFormatError
+from tracer.explain.sentences import phrase
 from tracer.manifest import check_manifest
 from tracer.ranks import Rank, rank_folders
 from tracer.schema import SCHEMA_VERSION, TABLES
@@ -30,12 +31,17 @@ RESERVE: Final = "reserve"
 MANIFEST_LIMIT_BYTES: Final = 64 * 2**20
 
 
-def damaged(file: str, error: Exception) -> TraceFormatError:
-    """The one sentence for a file of a trace that can't be read."""
-    reason = str(error).splitlines()[0] if str(error) else type(error).__name__
-    return TraceFormatError(
-        f"{file} is damaged ({reason}); copy the trace again or record it anew."
-    )
+def damaged(file: object, why: object) -> TraceFormatError:
+    """The one sentence for a file of a trace that can't be read.
+
+    Args:
+        file: What is damaged, as text or a sentence.
+        why: A sentence, or an error, of which the first line is told.
+    """
+    reason = why
+    if isinstance(why, Exception):
+        reason = str(why).splitlines()[0] if str(why) else type(why).__name__
+    return TraceFormatError(phrase("errors.damaged", file=file, why=reason))
 
 
 @contextlib.contextmanager
@@ -45,9 +51,7 @@ def as_storage_error(path: Path) -> Iterator[None]:
         yield
     except OSError as error:
         reason = error.strerror or str(error)
-        raise StorageError(
-            f"{path} can't be written ({reason}); choose a place with permission and space."
-        ) from error
+        raise StorageError(phrase("errors.place_refused", path=path, why=reason)) from error
 
 
 def claim_folder(folder: Path, if_exists: IfExists, rank: Rank | None = None) -> Path:
@@ -68,26 +72,32 @@ def claim_folder(folder: Path, if_exists: IfExists, rank: Rank | None = None) ->
             if occupied is None:
                 target.mkdir(parents=True, exist_ok=True)
                 return target
-        if occupied == "a trace" and if_exists == "replace":
+        if occupied == "taken_by_trace" and if_exists == "replace":
             with as_storage_error(candidate):
                 _make_way(candidate, rank)
                 target.mkdir(exist_ok=True)
             return target
-        if if_exists == "number" and (occupied != "a file" or count > 1):
+        if if_exists == "number" and (occupied != "taken_by_file" or count > 1):
             count += 1
             candidate = folder.with_name(f"{folder.name}-{count}")
             continue
-        advice = "choose another place"
-        if occupied == "a trace":
-            advice = "pass if_exists='replace' or 'number', or choose another place"
-        raise StorageError(f"{candidate} is already {occupied}; {advice}.")
+        advice = "advice_trace" if occupied == "taken_by_trace" else "advice_place"
+        raise StorageError(
+            phrase(
+                "errors.place_taken",
+                path=candidate,
+                what=phrase(f"errors.{occupied}"),
+                advice=phrase(f"errors.{advice}"),
+            )
+        )
 
 
 def _occupant(folder: Path, rank: Rank | None) -> str | None:
+    """What stands in the way, by its key among the errors' words."""
     if not os.path.lexists(folder):
         return None
     if not folder.is_dir():
-        return "a file"
+        return "taken_by_file"
     names = set(os.listdir(folder))
     if not names:
         return None
@@ -100,8 +110,8 @@ def _occupant(folder: Path, rank: Rank | None) -> str | None:
     except TraceFormatError:
         if names != set(os.listdir(folder)):
             return _occupant(folder, rank)  # Another rank makes way at this moment.
-        return "a folder with files that are no trace"
-    return "a trace"
+        return "taken_by_strangers"
+    return "taken_by_trace"
 
 
 def _occupant_beside(ranks: Mapping[int, Path], rank: Rank) -> str | None:
@@ -111,11 +121,11 @@ def _occupant_beside(ranks: Mapping[int, Path], rank: Rank) -> str | None:
     """
     own = ranks.get(rank.number)
     if own is not None and any(own.iterdir()):
-        return "a trace" if (own / MANIFEST).exists() else "a folder with files that are no trace"
+        return "taken_by_trace" if (own / MANIFEST).exists() else "taken_by_strangers"
     for number, inner in ranks.items():
         told = {} if number == rank.number else _told_by(inner)
         if told and {**told, **rank.fields(), "rank": told.get("rank")} != told:
-            return "a trace"
+            return "taken_by_trace"
     return None
 
 
@@ -179,15 +189,13 @@ def read_manifest(folder: Path) -> dict[str, Any]:
         with file.open("rb") as opened:
             text = opened.read(MANIFEST_LIMIT_BYTES + 1)
     except OSError as error:
-        raise no_trace(folder, f"it has no readable {MANIFEST}") from error
+        raise no_trace(folder, phrase("errors.no_manifest", manifest=MANIFEST)) from error
     return parse_manifest(text, file)
 
 
-def no_trace(path: Path, why: str) -> TraceFormatError:
+def no_trace(path: Path, why: object) -> TraceFormatError:
     """The one sentence for a place that holds no trace."""
-    return TraceFormatError(
-        f"{path} is no trace: {why}; open a folder or zip that tracer.record or save wrote."
-    )
+    return TraceFormatError(phrase("errors.no_trace", path=path, why=why))
 
 
 def parse_manifest(text: bytes, file: Path) -> dict[str, Any]:
@@ -200,17 +208,16 @@ def parse_manifest(text: bytes, file: Path) -> dict[str, Any]:
     manifest: dict[str, Any]
     try:
         if len(text) > MANIFEST_LIMIT_BYTES:
-            raise ValueError("larger than any manifest")
+            raise damaged(file, phrase("errors.manifest_too_large"))
         manifest = json.loads(text)
     except (ValueError, RecursionError) as error:
-        raise damaged(str(file), error) from error
+        raise damaged(file, error) from error
     version = manifest.get("schema_version") if isinstance(manifest, dict) else None
     if not isinstance(version, int) or isinstance(version, bool):
-        raise no_trace(file, "its manifest names no schema_version")
+        raise no_trace(file, phrase("errors.no_version"))
     if version > SCHEMA_VERSION:
         raise TraceFormatError(
-            f"{file} was written with schema version {version} and this tracer reads up to "
-            f"{SCHEMA_VERSION}; update tracer to open it."
+            phrase("errors.newer", file=file, version=version, known=SCHEMA_VERSION)
         )
     check_manifest(manifest, str(file))
     return manifest

@@ -14,6 +14,7 @@ import pandas as pd
 import pyarrow as pa
 
 from tracer.errors import TraceFormatError
+from tracer.explain.sentences import phrase
 
 _PANDAS_TYPES: Final = {
     pa.int64(): pd.Int64Dtype(),
@@ -47,10 +48,7 @@ def frame_of_batches(
                 column.add(start, values)
         start = end
     if start != rows:
-        raise TraceFormatError(
-            f"A table of the trace is damaged: it has not the {rows:,} rows that it tells; "
-            "copy the trace again or record it anew."
-        )
+        raise TraceFormatError(phrase("errors.lost_rows", rows=f"{rows:,}"))
     arrays = {field.name: column.finished() for field, column in zip(schema, columns, strict=True)}
     return pd.DataFrame(arrays, copy=False)
 

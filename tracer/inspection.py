@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 from tracer.errors import UnknownNameError
+from tracer.explain.sentences import phrase
 from tracer.formats.entries import dtype_name
 from tracer.inspecting import words
 from tracer.inspecting.fit import DtypeSum, Fit, dtypes_of, fit_problems, fits_of, limit
@@ -120,7 +121,9 @@ class Inspection:
             UnknownNameError: there is no such part.
         """
         if name not in FRAMES:
-            raise UnknownNameError(f"an inspection has no {name!r}; it has {', '.join(FRAMES)}")
+            raise UnknownNameError(
+                phrase("errors.no_part_of_inspection", name=name, known=", ".join(FRAMES))
+            )
         return words.frame(getattr(self, f"_{name}")(), _COLUMNS[name])
 
     def _files(self) -> list[dict[str, Any]]:

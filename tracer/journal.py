@@ -17,6 +17,7 @@ from typing import Any, Final
 import pyarrow as pa
 
 from tracer.errors import StorageError
+from tracer.explain.sentences import phrase
 from tracer.folder import (
     JOURNAL,
     RESERVE,
@@ -185,10 +186,7 @@ class Journal:
 
     def _append(self, name: str, schema: pa.Schema, batch: pa.RecordBatch) -> None:
         if not batch.schema.equals(schema):
-            raise StorageError(
-                f"A batch for {name!r} has other columns or types than its schema "
-                f"({batch.schema.names}); build it with arrow_schema({name!r})."
-            )
+            raise StorageError(phrase("errors.no_batch", table=name, columns=batch.schema.names))
         if not batch.num_rows:
             return
         with self._lock:

@@ -11,6 +11,7 @@ from collections.abc import Mapping
 from typing import Any, Final, TypeAlias
 
 from tracer.errors import TraceFormatError
+from tracer.explain.sentences import phrase
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -109,8 +110,13 @@ def check_manifest(manifest: Mapping[str, Any], where: str) -> None:
         shown = repr(value)
         shown = shown if len(shown) <= 60 else f"{shown[:60]}..."
         raise TraceFormatError(
-            f"{where} is damaged: its field {field!r} holds {shown} where {words} is expected; "
-            "copy the trace again or record it anew."
+            phrase(
+                "errors.damaged_field",
+                file=where,
+                field=field,
+                found=shown,
+                wanted=phrase(f"shapes.{words}"),
+            )
         )
 
 

@@ -17,6 +17,7 @@ import pyarrow.dataset as ds
 
 from tracer.batches import ENCODED_TEXT, Target, write_parquet
 from tracer.errors import TraceFormatError
+from tracer.explain.sentences import phrase
 from tracer.privacy import mapped
 from tracer.ranks import MOST_RANKS, PAIRED_TOGETHER
 from tracer.recovery import Content, TableContent, batches_of, group_of
@@ -104,16 +105,10 @@ def _world_size(parts: Sequence[Part]) -> int:
     for part in parts:
         told = part.manifest.get("rank", part.number)
         if told != part.number:
-            raise TraceFormatError(
-                f"The folder of rank {part.number} holds a recording of rank {told}; "
-                "put each rank's recording back into its own folder."
-            )
+            raise TraceFormatError(phrase("errors.other_rank", number=part.number, told=told))
     world_size: int = max(part.manifest.get("world_size", 1) for part in parts)
     if world_size > MOST_RANKS:
-        raise TraceFormatError(
-            f"A manifest's field 'world_size' holds {world_size}; no run has more than "
-            f"{MOST_RANKS} ranks."
-        )
+        raise TraceFormatError(phrase("errors.too_many_ranks", number=world_size, most=MOST_RANKS))
     return max(world_size, parts[-1].number + 1)
 
 
@@ -152,10 +147,7 @@ def _time_line(parts: Sequence[Part]) -> tuple[str, dict[int, int]]:
     first = min(starts.values())
     shifts = {number: start - first for number, start in starts.items()}
     if max(shifts.values()) > _MOST_SHIFT:
-        raise TraceFormatError(
-            "A rank's manifest is damaged: its field 'clock' lies more than 30 years after "
-            "another rank's; copy the trace again or record it anew."
-        )
+        raise TraceFormatError(phrase("errors.clocks_apart"))
     return time_line, shifts
 
 

@@ -18,8 +18,9 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any, Final, Literal
 
-from tracer.errors import SessionStateError, TracerError
+from tracer.errors import SessionStateError, TracerError, in_english
 from tracer.explain import text
+from tracer.explain.sentences import phrase
 from tracer.instrument import calibration
 from tracer.instrument.installer import INSTALLER, release
 from tracer.instrument.targets import TARGETS
@@ -81,9 +82,7 @@ class Recording:
             SessionStateError: the recording is still on.
         """
         if self._trace is None:
-            raise SessionStateError(
-                "the recording is not over, so it has no trace yet; leave the block or call stop()"
-            )
+            raise SessionStateError(phrase("errors.trace_too_early"))
         return self._trace
 
     def follow(self, table: str, told: Callable[[dict[str, Any]], None]) -> None:
@@ -96,7 +95,7 @@ class Recording:
             SessionStateError: the recording was begun before.
         """
         if self._began is not None:
-            raise SessionStateError("this recording has begun; call follow() before begin()")
+            raise SessionStateError(phrase("errors.follow_too_late"))
         self._followers[table] = told
 
     def begin(self) -> Recording:
@@ -106,9 +105,7 @@ class Recording:
             SessionStateError: it was begun before; a recording is used once.
         """
         if self._began is not None:
-            raise SessionStateError(
-                "this recording was begun before and can't be used twice; call record() again"
-            )
+            raise SessionStateError(phrase("errors.begun_before"))
         self._began = datetime.datetime.now(datetime.UTC)
         self._process = os.getpid()
         has_met = meet(self._rank, self._place)
@@ -133,12 +130,9 @@ class Recording:
             return self._trace
         recorder = self._recorder
         if recorder is None or self._began is None:
-            raise SessionStateError("this recording was never begun; use it in a with statement")
+            raise SessionStateError(phrase("errors.never_begun"))
         if os.getpid() != self._process:
-            raise SessionStateError(
-                f"this recording goes on in process {self._process}, which forked this one; "
-                "only that one can end it"
-            )
+            raise SessionStateError(phrase("errors.other_process", process=self._process))
         try:
             wall_ns = recorder.clock() - recorder.origin
             with recorder.guard("end of the recording"):
@@ -200,10 +194,12 @@ class Recording:
             return  # a forked child has come out of its parent's block
         if kind is None:
             self._end("completed")
-        elif self._options.redact_text:  # an exception's words may quote the prompt
+        elif (
+            error is None or self._options.redact_text
+        ):  # an exception's words may quote the prompt
             self._end(kind.__name__)
         else:
-            self._end(f"{kind.__name__}: {error}")
+            self._end(f"{kind.__name__}: {in_english(error)}")
 
     def __repr__(self) -> str:
         if self._trace is not None:
@@ -300,11 +296,13 @@ def start(path: str | os.PathLike[str] | None = None, **options: Any) -> Recordi
 
 def _check(options: Options) -> None:
     if options.detail not in _DETAILS:
-        raise TracerError(f"detail={options.detail!r} is none of {', '.join(_DETAILS)}")
+        raise TracerError(
+            phrase("errors.no_detail", detail=options.detail, known=", ".join(_DETAILS))
+        )
     if options.top_k < 0:
-        raise TracerError(f"top_k={options.top_k} is negative; 0 keeps no candidates")
+        raise TracerError(phrase("errors.negative_top_k", number=options.top_k))
     if options.max_bytes is not None and options.max_bytes <= 0:
-        raise TracerError(f"max_bytes={options.max_bytes} leaves no room; None sets no limit")
+        raise TracerError(phrase("errors.no_max_bytes", number=options.max_bytes))
 
 
 def _targets(recorder: Recorder) -> list[dict[str, Any]]:

@@ -18,7 +18,9 @@ import pyarrow as pa
 from tracer.archive import open_zip
 from tracer.batches import Target, conform, encoded_schema
 from tracer.conditions import Where, condition
-from tracer.errors import StorageError, TraceFormatError, unknown_name
+from tracer.errors import StorageError, TraceFormatError
+from tracer.explain.lookup import unknown_name
+from tracer.explain.sentences import phrase
 from tracer.folder import (
     JOURNAL,
     MANIFEST,
@@ -174,10 +176,7 @@ class Store:
             return content
         for entry in self.manifest.get("lost", []):
             if entry["table"] == table:
-                raise TraceFormatError(
-                    f"Table {table!r} is missing from the trace: {loss(entry).said('en')}; "
-                    "copy the trace again."
-                )
+                raise TraceFormatError(phrase("errors.lost_table", table=table, loss=loss(entry)))
         return TableContent(arrow_schema(table).empty_table())
 
     def remains(self) -> Store:
@@ -191,7 +190,7 @@ class Store:
         names = known if columns is None else list(columns)
         for name in names:
             if name not in known:
-                raise unknown_name(f"column of {table!r} called", name, known)
+                raise unknown_name("column_of", name, known, table=table)
         return names
 
     @contextlib.contextmanager
@@ -199,7 +198,7 @@ class Store:
         try:
             yield
         except (pa.ArrowException, OSError) as error:
-            raise damaged(f"Table {table!r} of the trace", error) from error
+            raise damaged(phrase("errors.table_of_trace", table=table), error) from error
 
     def save(self, path: Path | str, *, if_exists: IfExists = "error") -> Path:
         """Write the trace to a zip (where the name ends so) or to a folder.
@@ -214,7 +213,7 @@ class Store:
                 write_folder(self, folder)
             return folder
         if path.exists() and if_exists != "replace":
-            raise StorageError(f"{path} exists; choose another name or pass if_exists='replace'.")
+            raise StorageError(phrase("errors.zip_exists", path=path))
         with as_storage_error(path):
             path.parent.mkdir(parents=True, exist_ok=True)
             _write_zip(self, path)
@@ -264,7 +263,7 @@ def open_store(path: Path | str) -> Store:
     if path.is_file():
         return _counted(*open_zip(path, {name: arrow_schema(name) for name in TABLES}))
     if not path.is_dir():
-        raise no_trace(path, "nothing is there")
+        raise no_trace(path, phrase("errors.nothing_there"))
     ranks = {} if (path / MANIFEST).exists() else rank_folders(path)
     return _open_ranks(path, ranks) if ranks else _open_folder(path)
 
@@ -277,7 +276,7 @@ def _open_ranks(path: Path, folders: Mapping[int, Path]) -> Store:
             store = _open_folder(folder)
             parts.append(Part(number, store.manifest, store.contents))
     if not parts:
-        raise no_trace(path, f"no folder of a rank in it has a {MANIFEST}")
+        raise no_trace(path, phrase("errors.no_manifest_of_rank", manifest=MANIFEST))
     return Store(*merged(parts, {name: arrow_schema(name) for name in TABLES}))
 
 

@@ -21,7 +21,8 @@ import pyarrow.compute as pc
 from tracer.audit import audit, findings
 from tracer.auditing.source import Finding
 from tracer.conditions import Where, condition
-from tracer.errors import IncompleteTraceWarning, unknown_name
+from tracer.errors import IncompleteTraceWarning
+from tracer.explain.lookup import unknown_name
 from tracer.explain.sentences import then
 from tracer.export.csv import write_csv
 from tracer.export.csv_read import read_tables
@@ -153,7 +154,7 @@ class Trace:
         names = _EVENTS_SCHEMA.names if columns is None else list(columns)
         for name in names:
             if name not in _EVENTS_SCHEMA.names:
-                raise unknown_name("column of 'events' called", name, _EVENTS_SCHEMA.names)
+                raise unknown_name("column_of", name, _EVENTS_SCHEMA.names, table=EVENTS)
         expression = condition(where, _EVENTS_SCHEMA)
         # An Arrow expression may name any column; tuples and no condition tell what is needed.
         asked = {"seq", *names}

@@ -20,7 +20,8 @@ import pandas as pd
 from tracer.audit import COLUMNS
 from tracer.auditing.source import Finding, counted, told
 from tracer.errors import MissingPackageError
-from tracer.explain.sentences import then
+from tracer.explain import text
+from tracer.explain.sentences import Recorded, phrase, recorded, then
 
 if TYPE_CHECKING:
     from tracer.instrument.verifying.verdicts import Verdict
@@ -53,9 +54,7 @@ def audit_model(
     """
     for package in ("torch", "transformers", "safetensors"):
         if importlib.util.find_spec(package) is None:
-            raise MissingPackageError(
-                f"audit_model() needs {package}; pip install 'tracer-lab[live]'"
-            )
+            raise MissingPackageError(phrase("errors.audit_needs", package=package))
     from tracer.instrument.loads.renames import passed_over
     from tracer.instrument.verifying import unpacking
     from tracer.instrument.verifying.comparing import compare
@@ -97,10 +96,7 @@ def _bare(model: Any) -> Any:
     get_base = getattr(inner, "get_base_model", None)
     inner = get_base() if callable(get_base) else inner
     if not isinstance(inner, PreTrainedModel):
-        raise TypeError(
-            f"audit_model() compares a transformers model with its files, and "
-            f"{type(model).__name__} is none; give the PreTrainedModel itself"
-        )
+        raise TypeError(text("errors.audit_subject", kind=type(model).__name__))
     return inner
 
 
@@ -136,10 +132,10 @@ def _judged(check: str, verdicts: list[Verdict]) -> Finding:
     judged = len(verdicts) - left.total()
     found = then(
         counted("compared", judged, len(bad)),
-        *(told("not_compared", number=times, why=why) for why, times in left.items()),
+        *(told("not_compared", number=times, why=recorded(why)) for why, times in left.items()),
     )
     return Finding(check, found, _named(bad), judged)
 
 
-def _named(verdicts: list[Verdict]) -> list[str]:
-    return [f"{each.param}: {each.because}" for each in verdicts]
+def _named(verdicts: list[Verdict]) -> list[Recorded]:
+    return [recorded(each.because, each.param) for each in verdicts]

@@ -12,6 +12,7 @@ from transformers import (
     AutoProcessor,
     GPT2Config,
     LlamaConfig,
+    LlamaForCausalLM,
 )
 
 import tracer
@@ -54,6 +55,19 @@ def _llama_config() -> LlamaConfig:
         eos_token_id=2,
         pad_token_id=0,
     )
+
+
+@pytest.fixture(scope="session")
+def llama_in_one_file(tmp_path_factory):
+    """Give a function that saves a Llama of some sizes in one safetensors file."""
+
+    def saved(**sizes):
+        folder = tmp_path_factory.mktemp("one_file") / "llama"
+        torch.manual_seed(0)
+        LlamaForCausalLM(LlamaConfig(**sizes)).save_pretrained(folder)
+        return folder
+
+    return saved
 
 
 @pytest.fixture(scope="session")

@@ -53,12 +53,9 @@ COMMIT = "0123456789abcdef0123456789abcdef01234567"
 
 
 @pytest.fixture(scope="module")
-def llama(tmp_path_factory):
+def llama(llama_in_one_file):
     """A Llama in one safetensors file."""
-    folder = tmp_path_factory.mktemp("scope") / "llama"
-    torch.manual_seed(0)
-    LlamaForCausalLM(LlamaConfig(**SIZES)).save_pretrained(folder)
-    return folder
+    return llama_in_one_file(**SIZES)
 
 
 def _record(load, **options):

@@ -34,12 +34,9 @@ PROJECTION = "model.layers.0.mlp.up_proj.weight"
 
 
 @pytest.fixture(scope="module")
-def llama(tmp_path_factory):
+def llama(llama_in_one_file):
     """A Llama in one file."""
-    folder = tmp_path_factory.mktemp("quantised") / "llama"
-    torch.manual_seed(0)
-    LlamaForCausalLM(LlamaConfig(**SIZES)).save_pretrained(folder)
-    return folder
+    return llama_in_one_file(**SIZES)
 
 
 def _record(folder, **arguments):

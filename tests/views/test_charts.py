@@ -5,11 +5,13 @@ Warnings are errors: a glyph that no font has would fail each of these tests.
 
 import base64
 import io
+import itertools
 import re
 
 import numpy as np
 import pandas as pd
 import pytest
+from matplotlib.colors import to_rgb
 from matplotlib.figure import Figure
 from PIL import Image
 from synthetic import coherent_rows, make_trace
@@ -26,6 +28,8 @@ from tracer.schema import STAGES
 from tracer.summary import stage_totals
 from tracer.trace import Trace
 from tracer.views import charts
+from tracer.views.charts import modules as flame
+from tracer.views.charts import prompt
 from tracer.views.figure import COLOURS, Chart, alt_text, describe, durations, wrapped
 from tracer.views.fonts import families, text_inches
 
@@ -224,12 +228,34 @@ def test_a_description_is_what_a_notebook_shows():
     assert chart._repr_mimebundle_()[1]["image/png"]["alt"] == alt_text(chart) == "All of it."
 
 
+def luminance(colour):
+    """Relative luminance, as the web's contrast rule has it."""
+    linear = ((np.array(to_rgb(colour)) + 0.055) / 1.055) ** 2.4
+    return float(linear @ [0.2126, 0.7152, 0.0722]) + 0.05
+
+
+@pytest.mark.parametrize(
+    "looks",
+    [
+        prompt._ROLES,
+        {part: (colour, hatch) for part, (colour, _, hatch) in flame._COLOURS.items()},
+        {part: (colour, hatch) for part, colour, hatch in flame._LAYER_PARTS.values()},
+    ],
+    ids=["prompt", "flame", "layers"],
+)
+def test_what_means_another_thing_is_told_apart_in_grey(looks):
+    """Neighbours in a picture: a step of lightness that an eye sees, or another hatch."""
+    for (one, (colour, hatch)), (other, (second, pattern)) in itertools.combinations(
+        looks.items(), 2
+    ):
+        dark, light = sorted((luminance(colour), luminance(second)))
+        assert hatch != pattern or light / dark > 1.2, (one, other)
+
+
 def test_colours_differ_in_lightness():
-    """Apart in print and for every eye: relative luminance, as the web's contrast rule has it."""
-    channels = np.array([[int(colour[at : at + 2], 16) for at in (1, 3, 5)] for colour in COLOURS])
-    linear = ((channels / 255 + 0.055) / 1.055) ** 2.4
-    luminance = linear @ [0.2126, 0.7152, 0.0722] + 0.05
-    assert (luminance[1:] / luminance[:-1] > 1.3).all()
+    """Apart in print and for every eye."""
+    found = np.array([luminance(colour) for colour in COLOURS])
+    assert (found[1:] / found[:-1] > 1.3).all()
 
 
 def test_the_waterfall_counts_tensors_bytes_and_workers(made):

@@ -22,6 +22,7 @@ from tracer.conversation import Message
 from tracer.errors import TracerError
 from tracer.widgets import export, runs
 from tracer.widgets.explorer import Explorer
+from tracer.widgets.inherited import tokens_of
 
 HOSTILE = "<script>alert('你好，世界！')</script>"
 SEEDED = {"max_new_tokens": "24", "temperature": "3", "top_p": "0.99", "seed": "2"}
@@ -341,6 +342,35 @@ def test_a_branch_gives_the_tokens_of_a_fresh_run(explorer, branched):
             max_new_tokens=24 - 3, temperature=3.0, top_p=0.99,
         )  # fmt: skip
     assert run.answer.ids == output[0, len(first.prompt_ids) :].tolist()
+
+
+def test_a_branch_knows_who_wrote_its_prompt_from_the_answer_that_it_left(explorer, branched):
+    run, _ = branched
+    first = explorer.state.runs[0]
+    explorer.pick_run(explorer.state.runs.index(run))
+    explorer.open_tab("prompt")
+    assert explorer.settle(120)
+    page = shown(explorer, "page_prompt")
+    assert "answer #1, which this one branched from" in page
+    own, parents = tokens_of(run.answer), tokens_of(first.answer)
+    prompt = len(first.answer.prompt_ids)
+    assert own["origin"][:prompt].tolist() == parents["origin"][:prompt].tolist()
+    assert {"template", "user"} <= set(own["origin"][:prompt])
+    # What it kept of the answer was generated there; what was put in its place nobody wrote before.
+    assert own["origin"][prompt : prompt + 3].tolist() == ["generated", "generated", "unknown"]
+    assert set(own["origin"][prompt + 3 :]) == {"generated"}
+    # In the trace it stays as it was observed.
+    assert set(run.answer.trace["tokens"]["origin"][:prompt]) == {"unknown"}
+    for origin in ("template", "user"):
+        assert f'class="explorer-origin-{origin}"' in page
+    assert "processor_w" in page or "pixels" in page
+
+
+def test_a_prompt_of_its_own_says_nothing_of_another(explorer, branched):
+    explorer.pick_run(0)
+    explorer.open_tab("prompt")
+    assert explorer.settle(120)
+    assert "branched from" not in shown(explorer, "page_prompt")
 
 
 def test_a_typed_branch_says_which_tokens_have_no_distribution(explorer):

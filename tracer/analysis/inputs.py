@@ -36,7 +36,11 @@ def token_runs(trace: Trace, call: int | None = None) -> pd.DataFrame:
     """
     columns = [*_WHO, "index", "text", *_AXES]
     tokens = trace.read("tokens", columns, [("call", "==", call_or_last(trace, call))])
-    tokens = tokens.sort_values(["row", "index"])
+    return folded_tokens(tokens.sort_values(["row", "index"]))
+
+
+def folded_tokens(tokens: pd.DataFrame) -> pd.DataFrame:
+    """As `token_runs`, of tokens in the order of rows and indices."""
     # Missing is a value here: an image's number changes from none to 0 and back.
     who = tokens[_WHO].astype("string").fillna("")
     run = (who != who.shift()).any(axis=1).to_numpy(dtype=bool).cumsum()

@@ -14,7 +14,7 @@ from typing import Final
 import pandas as pd
 
 from tracer.auditing.source import Finding, Source, counted, is_one_of, is_true, told, tuples
-from tracer.explain.sentences import then
+from tracer.explain.sentences import recorded, then
 
 _FATES: Final = {"loaded", "converted", "unexpected", "skipped", "discarded"}
 _READ: Final = {"loaded", "converted", "discarded"}
@@ -146,10 +146,12 @@ def check_values(source: Source) -> Iterator[Finding]:
         found = told("nothing_compared")
     else:
         whys = Counter(left.dropna()).items()
-        found = then(found, *(told("not_compared", number=times, why=why) for why, times in whys))
+        found = then(
+            found, *(told("not_compared", number=times, why=recorded(why)) for why, times in whys)
+        )
     columns = ("model", "param", "verified_because")
     names = [
-        f"{model}: {param}: {why}" if why else f"{model}: {param}"
+        recorded(why, f"{model}: {param}") if why else f"{model}: {param}"
         for model, param, why in tuples(bad, *columns)
     ]
     yield Finding("4 values = sources", found, names, len(judged))

@@ -14,7 +14,7 @@ from typing import Any, Final
 import pandas as pd
 
 from tracer.explain.languages import words
-from tracer.explain.sentences import Sentence, clauses, phrase
+from tracer.explain.sentences import Sentence, clauses, phrase, say
 from tracer.shortcomings import loss
 
 Read = Callable[[str], pd.DataFrame]
@@ -28,7 +28,7 @@ class Finding:
 
     Attributes:
         found: What was found, to be said in any language.
-        evidence: seqs of events or names of things that break the check.
+        evidence: seqs of events, names of things that break the check, or sentences about them.
         judged: How many things could be judged; 0 with no evidence is `not applicable`.
         expects: Key of what is expected; by default the check's name.
     """
@@ -51,7 +51,8 @@ class Finding:
 
     def row(self) -> list[str]:
         """The cells of the answer, in the order of `audit.COLUMNS`."""
-        evidence = json.dumps(self.evidence[:EVIDENCE_LIMIT], ensure_ascii=False, default=int)
+        shown = [say(one) for one in self.evidence[:EVIDENCE_LIMIT]]
+        evidence = json.dumps(shown, ensure_ascii=False, default=int)
         return [self.check, self.verdict, str(self.expected), str(self.found), evidence]
 
 

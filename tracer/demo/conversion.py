@@ -18,6 +18,7 @@ from tqdm.auto import tqdm
 
 from tracer.environment import require
 from tracer.errors import StorageError
+from tracer.explain.sentences import phrase
 
 SHARD = "100MB"  # three shards and an index, as larger models have them
 
@@ -56,10 +57,7 @@ def write_safetensors(gguf: Path, target: Path, card: str, *, progress: bool = F
             shutil.rmtree(target, ignore_errors=True)
             os.replace(staging, target)
         except (OSError, SafetensorError) as error:
-            raise StorageError(
-                f"can't write {target}: {error}; free some room or set TRACER_HOME to "
-                "another folder"
-            ) from error
+            raise StorageError(phrase("errors.target_refused", path=target, why=error)) from error
         finally:
             shutil.rmtree(staging, ignore_errors=True)
         bar.update()

@@ -14,6 +14,7 @@ from dataclasses import dataclass
 from PIL import Image, ImageDraw
 
 from tracer.errors import TracerError
+from tracer.explain.sentences import phrase
 
 RGB = tuple[int, int, int]
 Point = tuple[float, float]
@@ -101,8 +102,12 @@ def parse_scene(description: str) -> Scene:
     for place in places:
         if places.count(place) > 1:
             raise SceneError(
-                f"Two shapes in one quarter: {place!r} in {description!r}. "
-                f"Give each shape its own of {', '.join(PLACES)}."
+                phrase(
+                    "errors.two_in_a_quarter",
+                    place=place,
+                    scene=description,
+                    known=", ".join(PLACES),
+                )
             )
     return Scene(tuple(sorted(shapes, key=lambda shape: PLACES.index(shape.place))))
 
@@ -110,10 +115,7 @@ def parse_scene(description: str) -> Scene:
 def _parse_shape(text: str) -> Shape:
     words = text.split()
     if len(words) != 4:
-        raise SceneError(
-            f"{text!r} is not one shape: write colour, form and place, as in "
-            "'red circle top left', with commas between shapes."
-        )
+        raise SceneError(phrase("errors.no_shape", shape=text))
     colour, form, place = words[0], words[1], " ".join(words[2:])
     _require(colour, tuple(COLOURS), "colour")
     _require(form, FORMS, "form")
@@ -130,9 +132,7 @@ def parse_movie(description: str) -> Movie:
     text = " ".join(description.lower().split())
     found = re.fullmatch(r"(\S+) (\S+) (?:moves )?(\S+)", text)
     if found is None:
-        raise SceneError(
-            f"{description!r} is not one moving shape: write it as in 'red circle moves left'."
-        )
+        raise SceneError(phrase("errors.no_movie", scene=description))
     colour, form, motion = found.groups()
     _require(colour, tuple(COLOURS), "colour")
     _require(form, FORMS, "form")
@@ -142,7 +142,7 @@ def parse_movie(description: str) -> Movie:
 
 def _require(word: str, known: tuple[str, ...], what: str) -> None:
     if word not in known:
-        raise SceneError(f"Unknown {what} {word!r}: use one of {', '.join(known)}.")
+        raise SceneError(phrase(f"errors.unknown_{what}", word=word, known=", ".join(known)))
 
 
 def draw_scene(
@@ -187,7 +187,7 @@ def draw_movie(
 def _pixels(size: int | tuple[int, int]) -> tuple[int, int]:
     width, height = (size, size) if isinstance(size, int) else size
     if min(width, height) < 8:
-        raise SceneError(f"A picture of {width} x {height} pixels shows nothing: use 8 or more.")
+        raise SceneError(phrase("errors.too_small", width=width, height=height))
     return width, height
 
 

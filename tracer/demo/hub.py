@@ -18,6 +18,7 @@ from tracer.demo.fetching import DownloadError, endpoint, open_hub
 from tracer.demo.models import OFFERED, free_bytes, offer, require_room, source_of
 from tracer.environment import cache_folder
 from tracer.explain import text
+from tracer.explain.sentences import phrase
 
 # In the library's own order of preference: the first that a repository has is what gets loaded.
 _WEIGHTS: Final = (
@@ -132,7 +133,7 @@ def _ask(model: str) -> Any:
         raise DownloadError(text("hub.not_reached", model=model, why=error)) from error
     except (ValueError, KeyError, TypeError, OSError) as error:
         raise DownloadError(
-            f"{endpoint()} answers no list of files for {model} ({error!r}): is it a hub?"
+            phrase("errors.no_listing", hub=endpoint(), model=model, why=repr(error))
         ) from error
 
 

@@ -27,6 +27,7 @@ from tracer.demo import checkpoint_folder
 from tracer.demo.fetching import DownloadError, Published, check_file, fetch
 from tracer.errors import CheckpointError, StorageError
 from tracer.explain import language, text
+from tracer.explain.sentences import phrase
 
 _HUB_ID: Final = re.compile(r"(?:[\w-][\w.-]*/)?[\w-][\w.-]*\Z")
 
@@ -156,7 +157,7 @@ def obtain(model: DemoModel, *, gguf: bool = False, progress: bool = False) -> S
             write_safetensors(model.gguf, model.folder, _card(model), progress=progress)
     finished = find(model, gguf=gguf)
     if finished is None:
-        raise DownloadError(f"{model.name} vanished from {home()} while it was being written")
+        raise DownloadError(phrase("errors.vanished", model=model.name, folder=home()))
     return finished
 
 
@@ -288,9 +289,7 @@ def _alone(model: DemoModel, progress: bool) -> Iterator[None]:
                 tqdm.write("another process is at it: waiting until it has finished", sys.stderr)
             lock.acquire()
     except OSError as error:  # a Timeout is one too, but the second acquire has none
-        raise StorageError(
-            f"can't write to {home()}: {error}; set TRACER_HOME to a folder that you may write"
-        ) from error
+        raise StorageError(phrase("errors.home_refused", folder=home(), why=error)) from error
     try:
         yield
     finally:

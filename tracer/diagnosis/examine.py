@@ -28,6 +28,7 @@ from tracer.diagnosis import (  # noqa: F401  (each enters its rules)
     placement,
     precision,
     recording,
+    refusals,
     running,
     settings,
     template_files,
@@ -42,6 +43,7 @@ from tracer.diagnosis.held import HeldTrace
 from tracer.diagnosis.live import Live
 from tracer.diagnosis.rules import ask
 from tracer.errors import TracerError
+from tracer.explain.sentences import phrase
 from tracer.folder import MANIFEST
 from tracer.inspection import Inspection, inspect
 from tracer.ranks import rank_folders
@@ -101,8 +103,5 @@ def _live(subject: Any, processor: Any) -> Live:
         own = next((held for name in names if (held := getattr(subject, name, None))), None)
         subject, processor = subject.model, processor or own
     if not hasattr(subject, "named_parameters"):
-        raise TracerError(
-            f"the doctor can't look at a {type(subject).__name__}: give it a model's folder, "
-            "a trace, or a loaded model with its processor"
-        )
+        raise TracerError(phrase("errors.doctor_subject", kind=type(subject).__name__))
     return Live(subject, processor)

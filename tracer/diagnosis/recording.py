@@ -12,11 +12,13 @@ from tracer.trace import Trace
 
 _COMPILED: Final = "pytorch/pytorch#117758, pytorch/pytorch#115750"
 _EAGER: Final = "huggingface/transformers#30978, huggingface/transformers#31990"
-_BUDGET_SHARE, _TOY_SHARE, _BUDGET_NS, _TOY_VALUES = 0.1, 0.25, 1_000_000_000, 10_000_000
-"""A toy's forward is so short that any look at it is a large share: of one with fewer values than
-`_TOY_VALUES` only what more than the usual was asked of the recording is told, from a larger share
-and a longer time on. What took less than a second in all is never told."""
-_TOY_BUDGET_NS: Final = 4_000_000_000
+_BUDGET_SHARE: Final = 0.1
+_BUDGET_NS: Final = 1_000_000_000
+_TOY_VALUES: Final = 10_000_000
+_TOY_BUDGET_NS: Final = 30_000_000_000
+"""A share matters where somebody waits for it: for a second of a real model's run. A toy's forward
+is so short that any look at it is a large share, and a busy machine makes seconds of it; there only
+the wait itself counts, of half a minute or more."""
 
 
 @rule("modules_hidden", "note", "trace", _COMPILED)
@@ -73,10 +75,8 @@ def recorder_costly(trace: Trace) -> Answers:
     options = trace.manifest.get("options", {})
     asked = [name for name in ("values", "logits", "verify_weights") if options.get(name)]
     is_toy = not (trace["models"]["parameters"].fillna(0) >= _TOY_VALUES).any()
-    if is_toy and not asked and options.get("detail") != "modules":
-        return
     least = _TOY_BUDGET_NS if is_toy else _BUDGET_NS
-    if share is None or share < (_TOY_SHARE if is_toy else _BUDGET_SHARE) or own < least:
+    if share is None or share < _BUDGET_SHARE or own < least:
         return
     yield Found(
         {

@@ -25,6 +25,7 @@ from tracer.explain.lookup import (
     table,
     text,
 )
+from tracer.explain.recorded import said_again
 
 __all__ = [
     "LANGUAGES",
@@ -42,6 +43,7 @@ __all__ = [
     "label",
     "language",
     "moved_names",
+    "said_again",
     "stage",
     "table",
     "text",

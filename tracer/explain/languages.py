@@ -29,9 +29,8 @@ def language(code: str | None = None) -> str:
     """Choose the language of explanations, tables, charts and summaries, or ask which it is.
 
     It holds for the whole process, so that widgets and threads speak like the cell that chose it.
-    What a trace recorded and names in code are English in any language, and so are most errors;
-    those that people meet before a line of their own runs (a folder, the hub, a question to a
-    model, a package that is missing) are told in it.
+    So does what the lab refuses. What a trace holds and names in code are English in any language,
+    and errors of Python and of the libraries are told as they come.
     At first it is what the environment says in TRACER_LANG, else English.
 
     Args:
@@ -56,8 +55,11 @@ def known_language(code: str) -> str:
         UnknownNameError: No language has it.
     """
     if not isinstance(code, str) or code not in LANGUAGES:
-        spoken = " or ".join(f"{one!r} ({name})" for one, name in LANGUAGES.items())
-        raise UnknownNameError(f"The lab does not speak {code!r}: choose {spoken}.")
+        spoken = words("phrases")["joints"]["choice"].join(
+            f"{one!r} ({name})" for one, name in LANGUAGES.items()
+        )
+        said = words("errors")["errors"]["no_language"]
+        raise UnknownNameError(said.format(code=code, spoken=spoken))
     return code
 
 

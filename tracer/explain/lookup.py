@@ -7,16 +7,26 @@ languages needs both. Sentences are data in the TOML files; here they are only f
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Mapping
+import difflib
+from collections.abc import Iterable, Mapping
 from typing import Any, Final
 
-from tracer.errors import unknown_name
+from tracer.errors import UnknownNameError
 from tracer.explain.languages import LANGUAGES, names, words
 from tracer.schema import EVENTS, TABLES
 from tracer.schema import Table as SchemaTable
 
 _TABLES: Final = {**TABLES, EVENTS.name: EVENTS}
-_PHRASES: Final = ("phrases", "charts", "audit", "machine", "asking", "folders")
+_PHRASES: Final = (
+    "phrases",
+    "charts",
+    "audit",
+    "machine",
+    "asking",
+    "folders",
+    "errors",
+    "verification",
+)
 """Files of sentences; no section is in two of them."""
 
 
@@ -121,7 +131,7 @@ def column(table: str, name: str, code: str | None = None) -> Column:
         UnknownNameError: There is no such table, column or language.
     """
     known = {one.name: one for one in _schema_of(table).columns}
-    found = _known(f"column of {table!r} called", name, known)
+    found = _known("column_of", name, known, table=table)
     texts = words("columns", code)
     text = texts.get(table, {}).get(name) or texts["shared"][name]
     return Column(table, name, label(name, code), text, found.unit, found.provenance)
@@ -223,7 +233,7 @@ def text(phrase: str, code: str | None = None, **values: Any) -> str:
     """
     section, _, key = phrase.partition(".")
     sections = (words(kind, code).get(section, {}) for kind in _PHRASES)
-    found = _known(f"phrase in {section!r}", key, next(filter(None, sections), {}))
+    found = _known("phrase", key, next(filter(None, sections), {}), section=section)
     return str(found.format(**values))
 
 
@@ -253,9 +263,23 @@ def _schema_of(table: str) -> SchemaTable:
     return found
 
 
-def _known(what: str, name: str, among: Mapping[str, Any]) -> Any:
+def unknown_name(what: str, name: str, known: Iterable[str], **values: Any) -> UnknownNameError:
+    """An error that names the close matches, or all names where nothing is close.
+
+    Args:
+        what: Key of what it would be, in the section `unknown` of `errors.toml`.
+        name: What was asked for.
+        known: What there is.
+        values: What stands in the braces of what it would be.
+    """
+    close = difflib.get_close_matches(str(name), list(known)) or sorted(known)
+    kind = text(f"unknown.{what}", **values)
+    return UnknownNameError(text("errors.unknown", what=kind, name=name, close=", ".join(close)))
+
+
+def _known(what: str, name: str, among: Mapping[str, Any], **values: Any) -> Any:
     if name not in among:
-        raise unknown_name(what, name, among)
+        raise unknown_name(what, name, among, **values)
     return among[name]
 
 

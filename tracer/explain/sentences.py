@@ -9,7 +9,9 @@ from __future__ import annotations
 import dataclasses
 from typing import Any
 
+from tracer.errors import TracerError
 from tracer.explain.lookup import count, text
+from tracer.explain.recorded import said_again
 
 
 class Sentence:
@@ -84,6 +86,31 @@ def then(*parts: Any) -> Joined:
     return Joined(parts, "parts")
 
 
+def either(*parts: Any) -> Joined:
+    """Names of which one is meant: `a or b`."""
+    return Joined(parts, "choice")
+
+
+@dataclasses.dataclass(frozen=True)
+class Recorded(Sentence):
+    """A sentence that a trace holds in English, behind a name where it is about one."""
+
+    told: str
+    about: str = ""
+
+    def said(self, code: str | None = None) -> str:
+        """The name and what is told of it, in a language."""
+        said = said_again(self.told, code)
+        return f"{self.about}: {said}" if self.about else said
+
+
+def recorded(told: str, about: str = "") -> Recorded:
+    """What a trace holds in English, to be said in the language that holds when it is read."""
+    return Recorded(told, about)
+
+
 def say(told: Any, code: str | None = None) -> Any:
-    """A sentence in a language; anything else as it is."""
+    """A sentence in a language, and an error whose message is one; anything else as it is."""
+    if isinstance(told, TracerError) and told.args:
+        told = told.args[0]
     return told.said(code) if isinstance(told, Sentence) else told

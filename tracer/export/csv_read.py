@@ -20,6 +20,7 @@ import pyarrow.compute as compute
 import pyarrow.csv
 
 from tracer.errors import TraceFormatError
+from tracer.explain.sentences import phrase
 from tracer.export.target import MANIFEST_FILE, read_seal
 from tracer.export.text import storable_text
 from tracer.manifest import check_manifest
@@ -46,12 +47,16 @@ def read_tables(folder: str | Path) -> tuple[dict[str, Any], dict[str, pyarrow.T
         if name == f"{EVENTS.name}.csv":
             continue
         if table is None:
-            raise TraceFormatError(f"{path / name}: no table of this trace format has that name.")
+            raise TraceFormatError(phrase("errors.csv_no_table", path=path / name))
         tables[table.name] = _read_file(path / name, table)
         if tables[table.name].num_rows != rows:
             raise TraceFormatError(
-                f"{path / name} has {tables[table.name].num_rows} rows, but {rows} were written. "
-                "Export the trace again."
+                phrase(
+                    "errors.csv_rows",
+                    path=path / name,
+                    found=tables[table.name].num_rows,
+                    written=rows,
+                )
             )
     return manifest, tables
 
@@ -59,23 +64,20 @@ def read_tables(folder: str | Path) -> tuple[dict[str, Any], dict[str, pyarrow.T
 def _open_seal(path: Path) -> tuple[dict[str, Any], dict[str, int]]:
     sealed = read_seal(path)
     if sealed is None:
-        raise TraceFormatError(
-            f"{path / MANIFEST_FILE} is not there or does not come from a CSV export of a trace. "
-            "Use the folder that to_csv wrote; open_trace reads recorded traces."
-        )
+        raise TraceFormatError(phrase("errors.csv_no_seal", path=path / MANIFEST_FILE))
     manifest, seal = sealed
     if seal.get("form") != "csv":
         raise TraceFormatError(
-            f"{path / MANIFEST_FILE} tells of an export of the form {seal.get('form')!r}, which "
-            "can't be read back. Export with to_csv(folder) for that."
+            phrase("errors.csv_other_form", path=path / MANIFEST_FILE, form=seal.get("form"))
         )
     if seal.get("complete") is not True or not isinstance(seal["files"], dict):
-        raise TraceFormatError(f"The export in {path} did not finish. Export the trace again.")
+        raise TraceFormatError(phrase("errors.csv_unfinished", path=path))
     version = manifest.get("schema_version")
     if not isinstance(version, int) or version > SCHEMA_VERSION:
         raise TraceFormatError(
-            f"{path / MANIFEST_FILE} has schema version {version}; this version of the lab reads "
-            f"up to {SCHEMA_VERSION}. Install a newer one."
+            phrase(
+                "errors.csv_newer", path=path / MANIFEST_FILE, version=version, known=SCHEMA_VERSION
+            )
         )
     check_manifest(manifest, str(path / MANIFEST_FILE))
     return manifest, seal["files"]
@@ -126,27 +128,27 @@ def _written_columns(path: Path, table: Table) -> list[str]:
     Looks at the first line and the last byte, which the parser would take as they come.
     """
     if not path.is_file():
-        raise TraceFormatError(f"{path} is missing, though the manifest names it.")
+        raise TraceFormatError(phrase("errors.csv_missing", path=path))
     with path.open("rb") as file:
         header = file.readline().rstrip(b"\r\n")
         file.seek(-1, 2) if header else None
         last = file.read(1)
     if header.startswith(b"\xef\xbb\xbf"):
-        _refuse(path, _HEADER_LINE, "it begins with a byte order mark, as spreadsheets write it")
+        _refuse(path, _HEADER_LINE, phrase("errors.csv_mark"))
     names = header.decode(errors="replace").split(",")
     if names != [name for name in table.column_names if name in names]:
-        _refuse(path, _HEADER_LINE, f"the header is not that of the table {table.name}")
+        _refuse(path, _HEADER_LINE, phrase("errors.csv_header", table=table.name))
     if last != b"\n":
-        _refuse(path, None, "the last line does not end: the file was cut")
+        _refuse(path, None, phrase("errors.csv_cut"))
     return names
 
 
 def _read_texts(cells: pyarrow.ChunkedArray, path: Path, column: str) -> pyarrow.ChunkedArray:
-    return _decoded(cells, path, column, pyarrow.string(), _unliteral, "is no JSON string")
+    return _decoded(cells, path, column, pyarrow.string(), _unliteral, "csv_no_literal")
 
 
 def _read_bytes(cells: pyarrow.ChunkedArray, path: Path, column: str) -> pyarrow.ChunkedArray:
-    return _decoded(cells, path, column, pyarrow.binary(), _unbase64, "is no base64")
+    return _decoded(cells, path, column, pyarrow.binary(), _unbase64, "csv_no_base64")
 
 
 _DECODERS: Final = {"text": _read_texts, "json": _read_texts, "bytes": _read_bytes}
@@ -170,7 +172,8 @@ def _decoded(
                 values.append(decode(text))
             except ValueError:
                 line = compute.index(cells, text).as_py() + 1 + _HEADER_LINE
-                _refuse(path, line, f"{column}: {text[:80]!r} {complaint}")
+                why = phrase(f"errors.{complaint}", column=column, cell=text[:80])
+                _refuse(path, line, why)
         chunks.append(pyarrow.array(values, kind).take(encoded.indices))
     return pyarrow.chunked_array(chunks, kind)
 
@@ -189,8 +192,7 @@ def _unbase64(text: str) -> bytes:
         raise ValueError(text) from error
 
 
-def _refuse(path: Path, line: int | None, reason: str) -> NoReturn:
-    place = f"{path}, line {line}" if line else str(path)
-    raise TraceFormatError(
-        f"{place}: {reason}. The file is not as it was exported; export the trace again."
-    )
+def _refuse(path: Path, line: int | None, why: object) -> NoReturn:
+    if line:
+        raise TraceFormatError(phrase("errors.csv_changed_line", path=path, line=line, why=why))
+    raise TraceFormatError(phrase("errors.csv_changed", path=path, why=why))

@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from tracer.errors import StorageError
+from tracer.explain.sentences import phrase
 from tracer.export import TableSource
 from tracer.schema import EVENT_COLUMNS, EVENT_TABLES, TABLES
 
@@ -42,20 +43,20 @@ def write_perfetto(store: TableSource, path: str | Path) -> Path:
                 separator = ",\n"
             file.write("\n]}\n")
     except OSError as error:
-        raise StorageError(
-            f"{target} can't be written: {error}. Free the place or choose another name."
-        ) from error
+        raise StorageError(phrase("errors.timeline_refused", path=target, why=error)) from error
     return target
 
 
 def _check_place(target: Path) -> None:
     if target.is_dir():
-        raise StorageError(f"{target} is a folder. Name a file, such as {target / 'trace.json'}.")
+        raise StorageError(
+            phrase("errors.timeline_is_folder", path=target, example=target / "trace.json")
+        )
     if target.exists():
         with target.open("rb") as file:
             is_ours = file.read(len(_HEAD)) == _HEAD.encode()
         if not is_ours:
-            raise StorageError(f"{target} exists and is no timeline of a trace. Choose another.")
+            raise StorageError(phrase("errors.timeline_is_other", path=target))
 
 
 def _events(store: TableSource) -> Iterator[dict[str, Any]]:

@@ -8,6 +8,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from tracer.errors import TracerError
+from tracer.explain.sentences import phrase
 from tracer.folder import MANIFEST
 from tracer.schema import TABLES
 
@@ -35,11 +36,11 @@ def views_sql(folder: Path | str) -> str:
     """
     place = Path(folder)
     if any(sign in str(place) for sign in _GLOB):
-        raise TracerError(f"DuckDB would read {str(place)!r} as a pattern; rename the folder.")
+        raise TracerError(phrase("errors.glob_in_name", path=str(place)))
     found = {path.stem for path in place.rglob("*.parquet")}
     tables = [name for name in TABLES if name in found]
     if not tables:
-        raise TracerError(f"There is no closed trace below {str(place)!r}; a trace is a folder.")
+        raise TracerError(phrase("errors.no_closed_trace", path=str(place)))
     return "\n".join([_manifests(place), *(_view(place, table) for table in tables)])
 
 

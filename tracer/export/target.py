@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from tracer.errors import StorageError
+from tracer.explain.sentences import phrase
 
 MANIFEST_FILE: Final = "manifest.json"
 EXPORT_KEY: Final = "export"
@@ -58,9 +59,7 @@ def export_folder(
         finally:
             shutil.rmtree(aside, ignore_errors=True)
     except OSError as error:
-        raise StorageError(
-            f"The export to {path} stopped: {error}. Free the place or choose another folder."
-        ) from error
+        raise StorageError(phrase("errors.export_stopped", path=path, why=error)) from error
 
 
 def read_seal(path: Path) -> tuple[dict[str, Any], dict[str, Any]] | None:
@@ -91,27 +90,21 @@ def _is_ours_by_name(name: object) -> bool:
 def _make_room(path: Path, form: str, files: Sequence[str]) -> list[str]:
     """Make the folder if need be; return the names of the files that may be replaced."""
     if path.exists() and not path.is_dir():
-        raise StorageError(f"{path} is a file. An export needs a folder: choose another name.")
+        raise StorageError(phrase("errors.export_is_file", path=path))
     path.mkdir(parents=True, exist_ok=True)
     present = {entry.name for entry in path.iterdir()}
     if not present:
         return []
     sealed = read_seal(path)
     if sealed is None:
-        raise StorageError(
-            f"{path} is no earlier export of a trace and holds {len(present)} other entries. "
-            "Choose a new or an empty folder."
-        )
+        raise StorageError(phrase("errors.export_has_strangers", path=path, number=len(present)))
     seal = sealed[1]
     if _LIKE[seal["form"]] != _LIKE[form]:
         # A trace may be open on those files.
-        raise StorageError(f"{path} holds a {seal['form']} export. Choose another folder.")
+        raise StorageError(phrase("errors.export_of_other_form", path=path, form=seal["form"]))
     strangers = sorted((present - {*seal["files"]}) & set(files))
     if strangers:
-        raise StorageError(
-            f"{path} holds {strangers[0]}, which no earlier export wrote there. "
-            "Move it away or choose another folder."
-        )
+        raise StorageError(phrase("errors.export_has_stranger", path=path, file=strangers[0]))
     return list(seal["files"])
 
 

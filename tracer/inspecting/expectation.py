@@ -90,7 +90,9 @@ class Expectation:
             UnknownNameError: there is no such part.
         """
         if name not in FRAMES:
-            raise UnknownNameError(f"an expectation has no {name!r}; it has {', '.join(FRAMES)}")
+            raise UnknownNameError(
+                phrase("errors.no_part_of_expectation", name=name, known=", ".join(FRAMES))
+            )
         if name == "problems":
             return words.frame(words.problem_rows(self.problems), words.PROBLEM_COLUMNS)
         form = {"params": Param, "keys": Key, "placement": Placed}[name]

@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from tracer.errors import CheckpointError
+from tracer.explain.sentences import phrase
 
 _INDEX: Final = "model.safetensors.index.json"
 _GREEDY: Final = {"max_new_tokens": 8, "do_sample": False}
@@ -58,7 +59,7 @@ def under_another_prefix(folder: str | Path, target: str | Path, prefix: str = "
     """
     copy = _copied(folder, target)
     if (copy / _INDEX).is_file():
-        raise CheckpointError(f"{folder} has an index: rename a folder of one file")
+        raise CheckpointError(phrase("errors.has_index", folder=folder))
     for path in _weight_files(copy):
         content = path.read_bytes()
         (length,) = struct.unpack("<Q", content[:8])
@@ -151,5 +152,5 @@ def _copied(folder: str | Path, target: str | Path) -> Path:
 def _weight_files(folder: Path) -> list[Path]:
     files = sorted(folder.glob("*.safetensors"))
     if not files:
-        raise CheckpointError(f"{folder} has no safetensors file to spoil")
+        raise CheckpointError(phrase("errors.no_file_to_spoil", folder=folder))
     return files

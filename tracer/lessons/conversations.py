@@ -18,6 +18,7 @@ from tracer.analysis.generation import generate_calls
 from tracer.analysis.turns import turns
 from tracer.demo.drawing import COLOURS, FORMS, PLACES
 from tracer.errors import UnknownNameError
+from tracer.explain.sentences import phrase
 from tracer.instrument.answering import caches
 from tracer.trace import Trace
 
@@ -73,7 +74,7 @@ def converse(
         UnknownNameError: There is no such way.
     """
     if way not in WAYS:
-        raise UnknownNameError(f"there is no way {way!r} to hold a conversation: {', '.join(WAYS)}")
+        raise UnknownNameError(phrase("errors.no_way", way=way, known=", ".join(WAYS)))
     said: list[dict[str, str]] = []
     answers: list[list[int]] = []
     ids: list[int] = []

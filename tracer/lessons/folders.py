@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from tracer.errors import CheckpointError
+from tracer.explain.sentences import phrase
 
 _CONFIG = "config.json"
 _INDEX = "model.safetensors.index.json"
@@ -30,7 +31,7 @@ def changed_copy(folder: str | Path, target: str | Path, config: Mapping[str, An
         CheckpointError: The folder has no `config.json`.
     """
     if not (Path(folder) / _CONFIG).is_file():
-        raise CheckpointError(f"{folder} has no {_CONFIG}, so there is no model to copy")
+        raise CheckpointError(phrase("errors.no_model_to_copy", folder=folder, file=_CONFIG))
     copy = _copied(Path(folder), Path(target))
     written = json.loads((Path(folder) / _CONFIG).read_text("utf-8")) | dict(config)
     kept = {name: value for name, value in written.items() if value is not None}
@@ -57,11 +58,11 @@ def one_file_copy(
 
     shards = sorted(Path(folder).glob("*.safetensors"))
     if not shards:
-        raise CheckpointError(f"{folder} has no safetensors file to put together")
+        raise CheckpointError(phrase("errors.no_file_to_join", folder=folder))
     tensors = {key: tensor for shard in shards for key, tensor in load_file(shard).items()}
     for key in leave_out:
         if tensors.pop(key, None) is None:
-            raise CheckpointError(f"no file of {folder} has a tensor {key!r} to leave out")
+            raise CheckpointError(phrase("errors.no_tensor_to_leave", folder=folder, key=key))
     copy = _copied(Path(folder), Path(target), without=[_INDEX, *[each.name for each in shards]])
     save_file(tensors, copy / "model.safetensors", metadata={"format": "pt"})
     return copy

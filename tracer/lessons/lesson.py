@@ -17,6 +17,7 @@ import pyarrow as pa
 
 from tracer.errors import SessionStateError, UnknownNameError
 from tracer.explain import text
+from tracer.explain.sentences import phrase
 from tracer.journal import Journal
 from tracer.session import Recording, badge, record
 from tracer.trace import Trace, open_trace
@@ -57,10 +58,7 @@ class Lesson:
         self._traces = Path(traces) / name
         self._recorded: dict[str, Recording] = {}
         if replay and not self.committed_names:
-            raise UnknownNameError(
-                f"there is no trace in {self._traces}; start Jupyter in the folder of the "
-                "notebooks, or set REPLAY = False"
-            )
+            raise UnknownNameError(phrase("errors.nothing_to_replay", folder=self._traces))
 
     @property
     def committed_names(self) -> list[str]:
@@ -76,9 +74,7 @@ class Lesson:
             SessionStateError: The lesson is a replay.
         """
         if self.replay:
-            raise SessionStateError(
-                f"{self.name} is replayed, so {run!r} is not recorded; set REPLAY = False to run it"
-            )
+            raise SessionStateError(phrase("errors.is_replayed", lesson=self.name, run=run))
         recording = record(self._runs / run, if_exists="number", **options)
         self._recorded[run] = recording
         return recording
@@ -104,8 +100,8 @@ class Lesson:
         if self.replay:
             return self.committed(run)
         if run not in self._recorded:
-            known = ", ".join(self._recorded) or "none"
-            raise UnknownNameError(f"{run!r} was not recorded in this session; recorded: {known}")
+            known = ", ".join(self._recorded) or phrase("errors.none")
+            raise UnknownNameError(phrase("errors.not_recorded", run=run, known=known))
         return self._recorded[run].trace
 
     def committed(self, run: str) -> Trace:
@@ -119,8 +115,8 @@ class Lesson:
     def _committed_path(self, run: str) -> Path:
         path = self._traces / f"{run}.zip"
         if not path.is_file():
-            known = ", ".join(self.committed_names) or "none"
-            raise UnknownNameError(f"there is no {path}; committed there: {known}")
+            known = ", ".join(self.committed_names) or phrase("errors.none")
+            raise UnknownNameError(phrase("errors.not_committed", path=path, known=known))
         return path
 
     def __repr__(self) -> str:

@@ -16,6 +16,7 @@ import pyarrow as pa
 from tracer.errors import TracerError
 from tracer.explain import LANGUAGES, audit_word, finding, text
 from tracer.explain.languages import words
+from tracer.explain.sentences import Recorded
 from tracer.replaying.index import Stops
 from tracer.replaying.nodes import KINDS
 
@@ -138,7 +139,8 @@ def _named(stops: Stops, evidence: Any) -> int:
     """The stop of a seq, or the first one of a name (`model-1: lm_head.weight`); -1 for none."""
     if isinstance(evidence, int | np.integer):
         return int(stops.of_seqs([evidence])[0])
-    name = str(evidence).rpartition(": ")[2]
+    told = evidence.about if isinstance(evidence, Recorded) else str(evidence)
+    name = told.rpartition(": ")[2]
     if name not in stops.names:
         return -1
     found = np.flatnonzero(stops.columns["name"] == stops.names.index(name))

@@ -13,9 +13,10 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from tracer.explain import LANGUAGES
 from tracer.replaying.tree import Numbers
 from tracer.schema import TABLES
-from tracer.views.cells import cell
+from tracer.views.cells import RECORDED, cell, told
 
 if TYPE_CHECKING:
     from tracer.trace import Trace
@@ -111,13 +112,21 @@ class Lookup:
 
 
 def cells(row: Row) -> list[list[Any]]:
-    """Every cell as a player shows it: column and text with human units, or a boolean."""
+    """Every cell as a player shows it: column, and what `shown` gives."""
     return [[name, shown(name, value)] for name, value in row.items()]
 
 
-def shown(name: str, value: Any) -> str | bool:
-    """A cell as text with its unit; a boolean stays one, since a page says it in two languages."""
-    return value if isinstance(value, bool) else _text(name, value)
+def shown(name: str, value: Any) -> str | bool | dict[str, str]:
+    """A cell as text with its unit.
+
+    A page speaks two languages: a boolean stays one, and words that are recorded in English are
+    given in each.
+    """
+    if isinstance(value, bool):
+        return value
+    if name in RECORDED and isinstance(value, str):
+        return {code: _text(name, told(name, value, code)) for code in LANGUAGES}
+    return _text(name, value)
 
 
 # 1 and 1.0 are equal and shown differently.
@@ -127,7 +136,7 @@ def _text(name: str, value: Any) -> str:
 
 
 def small_table(table: str, rows: Sequence[Row], total: int) -> dict[str, Any]:
-    """Rows as a table of texts and booleans, without empty columns and those that place a row."""
+    """Rows as a table of what `shown` gives, without empty columns and those that place a row."""
     names = [
         name
         for name in TABLES[table].column_names

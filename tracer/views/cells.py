@@ -21,15 +21,23 @@ _AMOUNTS: Final = frozenset({"parameters", "values", "patches", "rows", "events"
 _TURNING: Final = re.compile("[\u200e\u200f\u202a-\u202e\u2066-\u2069]")
 _TEXTS: Final = frozenset({"text", "vocab"})
 _WORDED: Final = frozenset({"check", "verdict"})  # keys to code, words to people
+RECORDED: Final = {"verified": explain.audit_word, "verified_because": explain.said_again}
+"""Columns whose words are English on disk, and how to say them in another language."""
 
 
 def cells(frame: pd.DataFrame, widest: int) -> list[list[str]]:
     """Every cell of a frame, row by row, in at most so many characters each."""
     columns = [
-        [cell(str(name), value, widest) for value in frame.iloc[:, place]]
+        [cell(str(name), told(str(name), value), widest) for value in frame.iloc[:, place]]
         for place, name in enumerate(frame.columns)
     ]
     return [list(row) for row in zip(*columns, strict=True)]
+
+
+def told(name: str, value: Any, code: str | None = None) -> Any:
+    """A recorded value in a language, where its words are recorded in English; else as it is."""
+    said = RECORDED.get(name) if isinstance(value, str) else None
+    return value if said is None else said(value, code)
 
 
 def cell(name: str, value: Any, widest: int) -> str:

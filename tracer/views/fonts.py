@@ -14,6 +14,7 @@ from typing import Any, Final
 from matplotlib import font_manager
 
 from tracer.export.text import visible_text
+from tracer.installed_fonts import unlisted
 
 _LATIN: Final = "DejaVu Sans"  # comes with matplotlib
 FIRST_IDEOGRAPH: Final = "\u2e80"  # CJK radicals; Hangul and kana lie above too
@@ -51,8 +52,7 @@ def _installed(look_again: bool = False) -> list[str]:
     """Known families that are there; matplotlib's list is older than fonts installed since."""
     manager = font_manager.fontManager
     if look_again:
-        listed = {entry.fname for entry in manager.ttflist}
-        for path in set(font_manager.findSystemFonts()) - listed:
+        for path in unlisted():
             # A font that can't be read, or has only bitmaps, is as good as not installed.
             with contextlib.suppress(OSError, RuntimeError, ValueError):
                 manager.addfont(path)

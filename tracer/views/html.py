@@ -17,6 +17,7 @@ from typing import Any, Final
 
 from tracer import explain
 from tracer.errors import StorageError
+from tracer.explain.sentences import phrase
 from tracer.replaying.buffers import as_json, packed, packed_json
 from tracer.replaying.details import ROOMS
 from tracer.replaying.replay import Replay
@@ -69,7 +70,7 @@ def to_html(trace: Trace, path: Path | str, *, most_bytes: int = MOST_BYTES) -> 
         aside.write_text(text, "utf-8", newline="\n")
         aside.replace(target)
     except OSError as error:
-        raise StorageError(f"{target} can't be written: {error}") from error
+        raise StorageError(phrase("errors.cant_write", path=target, why=error)) from error
     return target
 
 
@@ -148,12 +149,12 @@ def _refuse_strangers(target: Path) -> None:
     """
     try:
         if target.is_dir():
-            raise StorageError(f"{target} is a folder: give a file, such as run.html.")
+            raise StorageError(phrase("errors.page_is_folder", path=target))
         if not target.exists():
             return
         with target.open("rb") as file:
             begins = file.read(_ONE_OF_OURS)
     except OSError as error:
-        raise StorageError(f"{target} can't be read: {error}") from error
+        raise StorageError(phrase("errors.cant_read", path=target, why=error)) from error
     if begins != _MARK.encode("ascii"):
-        raise StorageError(f"{target} exists and is no page of the lab: choose another name.")
+        raise StorageError(phrase("errors.page_is_other", path=target))

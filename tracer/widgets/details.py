@@ -18,6 +18,7 @@ from tracer.keeping import LOGITS
 from tracer.views.labels import MISSING, bytes_label, count_label, duration_label, is_missing
 from tracer.views.tables import styled
 from tracer.widgets import runs
+from tracer.widgets.inherited import tokens_of
 
 if TYPE_CHECKING:
     from tracer.trace import Trace
@@ -108,7 +109,8 @@ def _of_prompt(run: Run, index: int) -> Details:
     columns = ["token_id", "text", "kind", "origin", "position", "attended"]
     columns += ["position_t", "position_h", "position_w"]
     last = mark.place + min(mark.many, 32) - 1
-    rows = trace.read("tokens", columns, [("index", ">=", mark.place), ("index", "<=", last)])
+    tokens = tokens_of(run.answer)
+    rows = tokens.loc[tokens["index"].between(mark.place, last), columns]
     note = f"<p>{html.escape(text('explorer.prompt_token'))}</p>"
     return Details(_title(mark.text, mark.place), [], _table(rows) + note)
 

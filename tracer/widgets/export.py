@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Final, Literal
 
 from tracer.errors import StorageError, TracerError
 from tracer.explain import text
+from tracer.explain.sentences import phrase
 
 if TYPE_CHECKING:
     from tracer.widgets.runs import Run
@@ -45,7 +46,7 @@ def export(runs: Sequence[Run], kind: Kind, folder: Path = FOLDER) -> Path:
             top = Path(scratch) if len(traced) > 1 else Path(scratch) / name
             _pack(top, target, kind)
     except OSError as error:
-        raise StorageError(f"{folder} can't be written: {error}") from error
+        raise StorageError(phrase("errors.cant_write", path=folder, why=error)) from error
     return target
 
 

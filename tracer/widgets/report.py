@@ -20,6 +20,7 @@ from tracer.analysis.latency import token_times
 from tracer.explain import text
 from tracer.views import charts
 from tracer.views.tables import styled
+from tracer.widgets.inherited import segments_of, tokens_of
 
 if TYPE_CHECKING:
     from tracer.lab import Answer
@@ -45,7 +46,7 @@ def tokens_page(run: Run, trace: Trace) -> str:
 
 def prompt_page(run: Run, trace: Trace) -> str:
     """The rendered template with who wrote what, the pictures' way, and runs of tokens."""
-    segments = trace["segments"]
+    segments, rendered = segments_of(run.answer)
     pieces = "".join(
         f'<span class="explorer-origin-{_origin(row.origin)}" title="{_author(row.origin)}">'
         f"{html.escape(_bounded(row.text))}</span>"
@@ -58,14 +59,18 @@ def prompt_page(run: Run, trace: Trace) -> str:
         for name in _ORIGINS
         if name in set(segments["origin"])
     )
-    images = inputs.call_images(trace)
+    note = ""
+    if rendered is not run.answer:
+        note = html.escape(text("explorer.inherited", number=rendered.number))
+    images = inputs.call_images(rendered.trace or trace)
     columns = ["kind", "original_w", "original_h", "processor_w", "processor_h", "grid_t"]
     columns += ["grid_h", "grid_w", "patches", "expected_tokens", "replaced_embeddings"]
     return _joined(
-        f'<p class="explorer-faint">{keys}</p><pre class="explorer-prompt">{pieces}</pre>',
+        f'<p class="explorer-faint">{keys} {note}</p><pre class="explorer-prompt">{pieces}</pre>',
         "" if images.empty else _heading("images") + _table(images[columns]),
         _grids(run, images),
-        _heading("token_runs") + _table(inputs.token_runs(trace).drop(columns="row")),
+        _heading("token_runs")
+        + _table(inputs.folded_tokens(tokens_of(run.answer)).drop(columns="row")),
     )
 
 

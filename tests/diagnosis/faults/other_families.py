@@ -23,7 +23,6 @@ WRITERS = ("opt", "bloom", "gpt_neox", "gptj", "falcon", "gemma2", "phi3", "stab
 HALVES = ("bart", "marian", "pegasus")
 READERS = ("roberta", "distilbert", "electra")
 GREEDY = {"max_new_tokens": 4, "do_sample": False}
-CHECKED = ("recorder_costly",)  # checking a toy's weights takes long where others compute too
 
 
 def mask(ids: Any, pad: int = 0) -> Any:
@@ -45,7 +44,7 @@ def writes(family: str, bench: Bench) -> Any:
 for _family in WRITERS:
     _run = functools.partial(writes, _family)
     _run.__name__ = f"{_family} loaded and asked"
-    healthy(also=CHECKED)(_run)
+    healthy()(_run)
 
 
 def translates(family: str, bench: Bench) -> Any:
@@ -55,7 +54,7 @@ def translates(family: str, bench: Bench) -> Any:
 for _family in HALVES:
     _run = functools.partial(translates, _family)
     _run.__name__ = f"{_family} loaded and asked"
-    healthy(also=CHECKED)(_run)
+    healthy()(_run)
 
 
 def reads(family: str, bench: Bench) -> Any:
@@ -68,14 +67,14 @@ def reads(family: str, bench: Bench) -> Any:
 for _family in READERS:
     _run = functools.partial(reads, _family)
     _run.__name__ = f"{_family} loaded and read with"
-    healthy(also=CHECKED)(_run)
+    healthy()(_run)
 
 
 def heard() -> Any:
     return torch.randn(1, 8, 40, generator=torch.Generator().manual_seed(0))
 
 
-@healthy(also=CHECKED)
+@healthy()
 def a_speech_model_that_suppresses_tokens(bench: Bench) -> Any:
     with bench.recorded(verify_weights=True) as recording:
         model = bench.other_auto("whisper").from_pretrained(bench.other("whisper"))
@@ -83,7 +82,7 @@ def a_speech_model_that_suppresses_tokens(bench: Bench) -> Any:
     return recording.trace
 
 
-@healthy(also=CHECKED)
+@healthy()
 def letters_out_of_sound(bench: Bench) -> Any:
     with bench.recorded(verify_weights=True) as recording, torch.inference_mode():
         model = bench.other_auto("wav2vec2").from_pretrained(bench.other("wav2vec2"))
@@ -91,7 +90,7 @@ def letters_out_of_sound(bench: Bench) -> Any:
     return recording.trace
 
 
-@healthy(also=CHECKED)
+@healthy()
 def a_picture_classified(bench: Bench) -> Any:
     with bench.recorded(verify_weights=True) as recording, torch.inference_mode():
         model = bench.other_auto("vit").from_pretrained(bench.other("vit"))
@@ -102,7 +101,7 @@ def a_picture_classified(bench: Bench) -> Any:
 SEEN = torch.tensor([[1, 60, 60, 60, 60, 11, 12, 13]])  # a picture of two patches by two
 
 
-@healthy(also=CHECKED)
+@healthy()
 def a_picture_asked_about(bench: Bench) -> Any:
     with bench.recorded(verify_weights=True) as recording:
         model = bench.other_auto("llava").from_pretrained(bench.other("llava"))

@@ -56,11 +56,12 @@ def a_slow_kernel_for_its_weights(bench: Bench):
     return with_eager(bench, output_attentions=True)
 
 
-def costing(share: float, **options):
+def costing(share: float, seconds: float = 40, parameters: int = 0, **options):
     """A trace of a recorder with this share; it would take minutes to be so slow for real."""
-    cost = {"own_spans_ns": 4 * 10**9, "module_calls": 0, "module_call_ns": None, "share": share}
-    manifest = MANIFEST | {"recorder": cost, "options": {"detail": "layers"} | options}
-    return make_trace({}, manifest=manifest)
+    cost = {"own_spans_ns": int(seconds * 1e9), "module_calls": 0, "module_call_ns": None}
+    settings = {"recorder": cost | {"share": share}, "options": {"detail": "layers"} | options}
+    models = {"models": [{"event": 0, "rank": 0, "model": "model-1", "parameters": parameters}]}
+    return make_trace(models if parameters else {}, manifest=MANIFEST | settings)
 
 
 @fault("recorder_costly")
@@ -73,6 +74,16 @@ def a_recorder_that_takes_a_hundredth(bench: Bench):
     return costing(0.01, detail="modules", values=True)
 
 
+@fault("recorder_costly")
+def a_real_model_that_waits_two_seconds_for_its_recorder(bench: Bench):
+    return costing(0.33, seconds=2, parameters=135_000_000)
+
+
+@clean("recorder_costly")
+def a_real_models_recorder_that_nobody_waits_for(bench: Bench):
+    return costing(0.33, seconds=0.5, parameters=135_000_000)
+
+
 @clean("recorder_costly")
 def a_toy_so_quick_that_any_look_at_it_takes_a_third(bench: Bench):
-    return costing(0.33)
+    return costing(0.33, seconds=8, verify_weights=True)

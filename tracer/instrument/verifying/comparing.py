@@ -10,6 +10,7 @@ import sys
 from collections.abc import Collection, Mapping
 from typing import Any
 
+from tracer.explain import text
 from tracer.instrument.loads.named_tensors import named_tensors, shared_names, without_adapter
 from tracer.instrument.verifying import conversion, differences, fresh, mixups, requantised, ties
 from tracer.instrument.verifying.conversion import Group
@@ -53,7 +54,7 @@ def compare(
     else:
         groups = conversion.renamed(renamings, names)
     reading = _Reading(sources, verdicts, model)
-    for group in with_bar(groups, "verifying weights"):
+    for group in with_bar(groups, text("bars.verifying")):
         _compare_group(model, verdicts, group, reading)
     known, no_class = _compare_with_class(model, verdicts)
     ties.judge_shared(verdicts)

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
+from tracer.explain import text
 from tracer.instrument.verifying import differences
 from tracer.instrument.verifying.conversion import Group, Read
 from tracer.instrument.verifying.sources import Sources, with_bar
@@ -66,7 +67,7 @@ def _held_instead(
         *_whole(verdicts, groups, sources),
         *(_converted(model, verdicts, group, read) for group in groups if group.converter),
     ]
-    for look in with_bar(candidates if wanted else [], "looking for mixed up weights"):
+    for look in with_bar(candidates if wanted else [], text("bars.mixed_up")):
         for words, value in look(forms):
             for name in wanted.pop(differences.digest(value), ()):
                 found[name] = f"holds {words} instead"

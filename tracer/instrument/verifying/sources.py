@@ -15,7 +15,8 @@ from pathlib import Path
 from typing import Any, Final
 
 from tracer import checkpoint
-from tracer.errors import CheckpointError
+from tracer.errors import CheckpointError, in_english
+from tracer.explain.sentences import phrase
 from tracer.instrument.verifying import gguf_sources
 
 _WEIGHTS: Final = ("model.safetensors", "pytorch_model.bin")
@@ -68,7 +69,7 @@ class Sources:
                 except CheckpointError as error:
                     if not is_lenient:
                         raise
-                    self.unread[path] = str(error)
+                    self.unread[path] = in_english(error)
         except BaseException:
             self._stack.close()
             raise
@@ -145,11 +146,17 @@ def _unpickled(path: str) -> dict[str, Any]:
         except (RuntimeError, ValueError) as error:
             if is_mapped:
                 continue  # the format before torch 1.6 can't be mapped
-            raise CheckpointError(f"{Path(path).name} can't be read: {error}") from error
+            raise CheckpointError(
+                phrase("errors.weights_unreadable", file=Path(path).name, why=error)
+            ) from error
         except (OSError, EOFError, pickle.UnpicklingError) as error:
-            raise CheckpointError(f"{Path(path).name} can't be read: {error}") from error
+            raise CheckpointError(
+                phrase("errors.weights_unreadable", file=Path(path).name, why=error)
+            ) from error
     if not isinstance(held, dict):
-        raise CheckpointError(f"{Path(path).name} holds a {type(held).__name__}, no state dict")
+        raise CheckpointError(
+            phrase("errors.no_state_dict", file=Path(path).name, kind=type(held).__name__)
+        )
     return _tensors(held)
 
 
@@ -174,9 +181,7 @@ def weight_files(folder: str | os.PathLike[str]) -> list[str]:
     if root.is_file():
         return _shards(root) if root.name.endswith(".index.json") else [str(root)]
     if not root.is_dir():
-        raise CheckpointError(
-            f"{root} is no folder and no file; give the folder that the model was loaded from"
-        )
+        raise CheckpointError(phrase("errors.no_weights_place", path=root))
     for name in _WEIGHTS:
         for path in (root / name, root / f"{name}.index.json"):
             if path.exists():
@@ -184,11 +189,9 @@ def weight_files(folder: str | os.PathLike[str]) -> list[str]:
     found = [*root.glob("*.safetensors.index.json")] or [*root.glob("*.safetensors")]
     found = found or [*root.glob("*.gguf")]
     if len(found) != 1:
-        named = ", ".join(sorted(path.name for path in found)) or "none"
+        named = ", ".join(sorted(path.name for path in found)) or phrase("errors.none")
         raise CheckpointError(
-            f"{root} holds no weights under a name that the library looks for "
-            f"({', '.join(_WEIGHTS)}, or an index of shards); other files of weights: {named}. "
-            "Give the file or the index itself"
+            phrase("errors.no_weights_name", path=root, known=", ".join(_WEIGHTS), others=named)
         )
     return weight_files(found[0])
 
@@ -198,11 +201,18 @@ def _shards(index: Path) -> list[str]:
         shards = dict.fromkeys(json.loads(index.read_text("utf-8"))["weight_map"].values())
         paths = [index.parent / name for name in sorted(shards)]
     except (ValueError, KeyError, TypeError, AttributeError, OSError) as error:
-        raise CheckpointError(f"{index.name} is no usable index: {error!r}") from error
+        raise CheckpointError(
+            phrase("errors.no_usable_index", file=index.name, why=repr(error))
+        ) from error
     absent = [path.name for path in paths if not path.exists()]
     if absent:
         raise CheckpointError(
-            f"{index.name} names {len(absent)} files that are not in {index.parent}: "
-            f"{', '.join(absent[:5])}; download them again"
+            phrase(
+                "errors.shards_absent",
+                file=index.name,
+                number=len(absent),
+                folder=index.parent,
+                names=", ".join(absent[:5]),
+            )
         )
     return [str(path) for path in paths]

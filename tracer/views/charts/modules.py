@@ -36,13 +36,14 @@ _LAYER_PARTS: Final = {
 _PHASES: Final = ("prefill", "decode")
 _MOST_LAYERS: Final = 60
 _COLOURS: Final = {
-    "attention": (BLUE, "white"),
-    "MLP": (ORANGE, "white"),
-    "norm": (SKY, INK),
-    "embedding": (YELLOW, INK),
-    "output head": ("#66717c", "white"),
-    "other": ("#e5e8eb", INK),
+    "attention": (BLUE, "white", ""),
+    "MLP": (ORANGE, "white", ""),
+    "norm": (SKY, INK, ""),
+    "embedding": (YELLOW, INK, "...."),
+    "output head": (INK, "white", ""),
+    "other": ("#e5e8eb", INK, ""),
 }
+"""Of each part its colour, that of its name, and its hatch: told apart in grey as well."""
 _WIDTH: Final = 8.6  # inches of the flame
 _NARROWEST: Final = _WIDTH / 900  # neighbours that are narrower run together
 _POINTS: Final = 7
@@ -155,21 +156,25 @@ def module_flame(calls: pd.DataFrame) -> Chart:
     durations(axes.xaxis)
     axes.set_xlabel(say("axis.since_module"), fontsize=9, color=INK)
     there = [part for part in _COLOURS if part in set(calls["part"])]
-    legend(axes, [Patch(color=_COLOURS[part][0], label=say(f"parts.{part}")) for part in there])
+    legend(axes, [Patch(**_look(part), label=say(f"parts.{part}")) for part in there])
     chart.tell(what, _flame_finding(calls, span))
     return chart
+
+
+def _look(part: str) -> dict[str, Any]:
+    colour, _, hatch = _COLOURS[part]
+    return {"facecolor": colour, "hatch": hatch, "edgecolor": SKY if hatch else "white"}
 
 
 def _flame_row(axes: Axes, depth: int, calls: pd.DataFrame, span: float) -> None:
     begin = calls["start_ns"].to_numpy(dtype=float)
     length = calls["duration_ns"].to_numpy(dtype=float)
     inches = length / span * _WIDTH
-    style: dict[str, Any] = {"edgecolor": "white", "linewidth": 0.4}
-    for part, (colour, _) in _COLOURS.items():
+    for part in _COLOURS:
         mask = (calls["part"] == part).to_numpy(dtype=bool)
         # Boxes run together where both they and the gap are narrower than can be seen.
         boxes = _run_together(begin[mask], length[mask], span * _NARROWEST / _WIDTH)
-        axes.broken_barh(boxes, (depth + 0.04, 0.92), facecolors=colour, **style)
+        axes.broken_barh(boxes, (depth + 0.04, 0.92), linewidth=0.4, **_look(part))
     for place in np.flatnonzero(inches > 0.25):
         _flame_label(axes, depth, calls.iloc[place], begin[place], inches[place])
 

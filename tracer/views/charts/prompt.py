@@ -32,11 +32,11 @@ from tracer.views.labels import share_label
 from tracer.views.words import listed, many, say, then
 
 # What a token is by its kind, else by who wrote it: colour and hatch. The colours differ in
-# lightness, and what shares one differs by its hatch.
+# lightness, and what shares one, or stands beside one that is near, differs by its hatch.
 _ROLES: Final[dict[str, tuple[str, str]]] = {
     "template": (FAINT, ""),
     "system": (YELLOW, "\\\\\\\\"),
-    "user": (SKY, ""),
+    "user": (SKY, "||||"),
     "assistant": (ORANGE, "////"),
     "tool": (SKY, "////"),
     "unknown": (SKY, "...."),

@@ -17,8 +17,9 @@ export function badge(provenance, words) {
   return element("span", { class: `tp-badge tp-badge-${provenance}`, text, ...aria });
 }
 
-// A boolean in the reader's language; all else is text already.
+// A boolean in the reader's language, and words that come in each; all else is text already.
 function spoken(cell, words) {
+  if (typeof cell === "object") return words.run.of(cell);
   return typeof cell === "boolean" ? words.ui(cell ? "yes" : "no") : String(cell);
 }
 
