@@ -126,8 +126,14 @@ def _common(one: list[int], other: list[int]) -> int:
     return next((n for n, (a, b) in pairs if a != b), min(len(one), len(other)))
 
 
-def remember(run: Run, rows: Ids | None) -> None:
-    """A generate() is over: note what its cache holds now, and what it computed again."""
+def remember(run: Run, rows: Ids | None, *, is_known: bool = True) -> None:
+    """A generate() is over: note what its cache holds now, and what it computed again.
+
+    Args:
+        run: The generate().
+        rows: What it returned.
+        is_known: Whether the rows of the cache are those of what was returned.
+    """
     columns = run.span.columns
     again, fed = columns.get("recomputed_tokens"), run.prompt_fed
     if again and fed and run.prompt_ns is not None:
@@ -136,7 +142,8 @@ def remember(run: Run, rows: Ids | None) -> None:
     cache, count = run.last_cache, run.cached_after
     if cache is None or count is None or run.model.config.is_encoder_decoder:
         return
-    keep(run.recorder, run.name, caches.name(run.recorder, cache, run), _built(run, rows, count))
+    built = _built(run, rows, count) if is_known else None
+    keep(run.recorder, run.name, caches.name(run.recorder, cache, run), built)
 
 
 def _built(run: Run, rows: Ids | None, count: int) -> Ids | None:

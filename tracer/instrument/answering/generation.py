@@ -100,8 +100,8 @@ def part(state: ThreadState, call: Call) -> Observer:
     outcome = yield None
     state.close(span, outcome.status)
     run: Run | None = state.run
-    # In generation 4 one of these is static.
-    if run is not None and call.args and call.args[0] is run.model:
+    # In generation 4 one of these is static, and given everything by name.
+    if run is not None and (call.args[0] is run.model if call.args else run.setup is not None):
         made = outcome.result
         if call.target.attribute == "_prepare_cache_for_generation":
             made = call.argument(2, "model_kwargs")  # which it puts the cache into

@@ -45,7 +45,7 @@ def tell_setup(run: Run, input_ids: Any, kwargs: dict[str, Any]) -> None:
         returned = config.num_return_sequences or 1
         run.beams = Beams(config.num_beams, returned, len(run.prompt[0]))
     if run.follows == "loop":
-        run.loop = OwnLoop(run.prompt)
+        run.loop = OwnLoop(run.prompt, _fillers(config, run.stop_ids))
     run.chain_length = len(kwargs["logits_processor"])
     _tell_call(run, config, kwargs)
     cached_ids.compare(run, kwargs.get("cache", kwargs.get("past_key_values")))
@@ -67,6 +67,12 @@ def _tokenizer_of(run: Run) -> Any:
 def _stop_ids(config: Any) -> list[int]:
     tensor = getattr(config, "_eos_token_tensor", None)
     return [] if tensor is None else [int(one) for one in tensor.reshape(-1).tolist()]
+
+
+def _fillers(config: Any, stop_ids: list[int]) -> list[int]:
+    """Ids that stand behind the end of a row: the pad id first, where there is one."""
+    pad = getattr(config, "_pad_token_tensor", None)
+    return [*([] if pad is None else [int(pad)]), *stop_ids]
 
 
 def _tell_call(run: Run, config: Any, kwargs: dict[str, Any]) -> None:

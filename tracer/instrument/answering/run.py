@@ -51,6 +51,9 @@ class Run:
         self.mode = ""
         self.prompt: list[list[int]] = []
         self.chosen: list[list[int]] = []
+        self.prompt_rows: list[
+            int
+        ] = []  # of the prompts that the answers of another's loop go on from
         self.last_choice: dict[int, dict[str, Any]] = {}
         self.texts: list[list[str | None]] = []
         self.finished: list[bool] = []
