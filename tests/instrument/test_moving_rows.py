@@ -253,3 +253,28 @@ def test_choices_that_go_on_from_nothing_that_was_seen_claim_nothing():
     assert not trace.rows("choices") or trace["choices"]["accepted"].isna().all()
     assert trace["tokens"]["origin"].ne("generated").all()
     assert trace["faults"]["reason"].str.contains("go on from no row").any()
+
+
+@pytest.mark.parametrize("stops", [STOPS, []])
+def test_a_cache_that_such_a_loop_has_arranged_is_built_from_no_ids_that_are_known(stops):
+    """The rows of its answer are not those of its cache, so nothing of them counts as cached."""
+    model, caches = _model(0), []
+
+    def shortening(model, input_ids, logits_processor, stopping_criteria, **rest):
+        output = model(input_ids=input_ids, use_cache=True)
+        caches.append(output[CACHE])
+        ids = torch.cat([input_ids, output.logits[:, -1:].argmax(-1)], 1)
+        stopping_criteria(ids, None)
+        caches[0].batch_select_indices(torch.tensor([1]))
+        return ids
+
+    with tracer.record(strict=True) as recording:
+        output = model.generate(
+            PROMPTS, custom_generate=shortening, eos_token_id=stops, max_new_tokens=1
+        )
+        turn = torch.cat([output[1:2], torch.tensor([[20]])], 1)
+        given = {"attention_mask": torch.ones_like(turn), "max_new_tokens": 2, "do_sample": False}
+        model.generate(turn, **{CACHE: caches[0]}, **given)
+    last = recording.trace["calls"].sort_values("seq").iloc[-1]
+    assert last["cache_why"] == "passed by the user"
+    assert last[["cache_prefix_tokens", "cache_first_difference"]].isna().all()
