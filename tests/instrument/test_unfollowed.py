@@ -90,7 +90,11 @@ def test_a_loop_that_asks_the_library_for_nothing_is_told_by_its_forwards_and_it
     assert output.shape == (1, 9)
     trace = recording.trace
     assert trace["faults"]["target"].tolist() == ["choices"]
-    assert "no stopping test" in trace["faults"]["reason"].iloc[0]
+    assert "asks the library for nothing" in trace["faults"]["reason"].iloc[0]
+    choices = trace["choices"].sort_values("step")
+    assert choices["token_id"].tolist() == output[0, 6:].tolist()
+    assert choices["raw_rank"].tolist() == [0, 0, 0]
+    assert choices["probability"].isna().all()
     steps = trace["steps"].sort_values("step")
     assert steps["kind"].tolist() == ["prefill", "decode", "decode"]
     assert steps["input_tokens"].tolist() == [6, 7, 8]

@@ -41,7 +41,8 @@ def tell(run: Run, result: Any) -> None:
 
 def _returned(run: Run, result: Any) -> list[list[int]] | None:
     """The ids that were returned, a row each; a loop of the user's own may return anything."""
-    returned = getattr(result, "sequences", result)
+    returned: Any = result.get("sequences") if isinstance(result, dict) else result
+    returned = getattr(returned, "sequences", returned)
     if getattr(returned, "ndim", 0) != 2 or returned.is_floating_point():
         return None
     rows: list[list[int]] = returned.tolist()

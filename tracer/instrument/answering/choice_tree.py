@@ -54,6 +54,12 @@ class Node:
             node = node.above
         return node
 
+    def finish_text(self) -> None:
+        """Give a last choice what the bytes behind it read as, once."""
+        text, self.text = self.text, None
+        if text is not None and self.columns["text"] is not None:
+            self.columns["text"] += text.finish()
+
     def last(self) -> Node | None:
         """The last of the choices that go on from here; None where the ways part."""
         node = self
@@ -112,10 +118,7 @@ class ChoiceTree:
 
     def begun(self, rows: list[Ids]) -> list[Begun | None]:
         """What each row goes on from: what stood in its place, else in another, else earlier."""
-        found = [self._before(row, ids) or self._earlier(ids) for row, ids in enumerate(rows)]
-        if any(one is None or one.row != row for row, one in enumerate(found)):
-            self.is_crossed = True
-        return found
+        return [self._before(row, ids) or self._earlier(ids) for row, ids in enumerate(rows)]
 
     def _before(self, row: int, ids: Ids) -> Begun | None:
         """The row of the test before that these ids go on from."""
@@ -145,8 +148,10 @@ class ChoiceTree:
         first = next((n for n, one in enumerate(ids) if one != self._pad), len(ids))
         return ids[first:]
 
-    def go_on(self, rows: list[Ids], ends: list[Node]) -> None:
-        """From now on these are the rows, and the last choice of each."""
+    def go_on(self, rows: list[Ids], begun: list[Begun | None], ends: list[Node]) -> None:
+        """From now on these are the rows, what they went on from, and the last choice of each."""
+        if any(one is None or one.row != row for row, one in enumerate(begun)):
+            self.is_crossed = True
         self._rows, self._ends = rows, ends
 
     def mark(self, returned: Sequence[Ids]) -> list[Way]:

@@ -22,18 +22,20 @@ class End(NamedTuple):
     is_told: bool
 
 
-def of(way: Way, fillers: Sequence[int], stop_ids: Sequence[int]) -> End:
+def of(way: Way, fillers: Sequence[int], stop_ids: Sequence[int], *, is_asked: bool) -> End:
     """How a returned sequence ended.
 
     Args:
         way: The choices that it was made of, and what stands behind them.
         fillers: Ids that a loop may put behind the end of a row.
         stop_ids: Ids that end a row.
+        is_asked: Whether a stopping test was asked at all; else an end id alone shows by itself.
     """
     chosen = [node.columns["token_id"] for node in way.path]
     rest = way.rest
     if all(one in fillers for one in rest) and (way.end.reason is not None or not rest):
-        return End(_reason(way.end), chosen, True)
+        reason = _reason(way.end)
+        return End(reason if is_asked or reason == "eos" else UNKNOWN, chosen, True)
     if rest[0] in stop_ids and all(one in fillers for one in rest[1:]):
         # Searches with beams put an end id behind a sequence that they set aside with it.
         return End("eos", [*chosen, rest[0]], False)

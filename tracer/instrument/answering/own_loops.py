@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from tracer.instrument.answering import choices, finishes, own_ends, own_scores
 from tracer.instrument.answering.choice_tree import Begun, ChoiceTree, Ids, Node, Way
+from tracer.instrument.answering.own_feeding import Feeding
 from tracer.instrument.answering.scores import Pick, Scores
 from tracer.instrument.asking.vocabulary import TextAssembler
 
@@ -33,6 +34,7 @@ class Asked:
     """Own copies of a stopping test: ids of shape (rows, tokens), its answers of shape (rows,)."""
 
     ids: Any
+    is_fed: bool = False  # no test: what a loop fed that asks none
     fired: list[tuple[str, Any]] = dataclasses.field(default_factory=list)
     stopped: Any = None
 
@@ -53,6 +55,8 @@ class OwnLoop:
         self._told: list[Node] = []
         self._noted: set[str] = set()
         self._is_own_score = False  # processors were given other scores than the model's
+        self._feeding = Feeding()
+        self._is_asking = False  # the library's processors or stopping test
 
     # What the loop hands over
 
@@ -60,9 +64,26 @@ class OwnLoop:
         """Copy the logits of a forward; of a whole prompt the last position only."""
         kept = logits if logits.shape[1] <= _KEPT else logits[:, -1:]
         self._logits = kept.detach().clone()
+        if not self._is_asking:
+            self._feeding.made(self._logits[:, -1])
+
+    def feeding_began(self, ids: Any, held: int | None) -> None:
+        """A forward is fed, behind so many ids in its cache: that much has been chosen by now."""
+        if not self._is_asking:
+            whole = self._feeding.began(ids, held)
+            self._asked += [] if whole is None else [Asked(whole, is_fed=True)]
+
+    def _asks(self) -> None:
+        """The loop asks the library: what it says counts, not what is fed."""
+        if not self._is_asking:
+            self._is_asking = True
+            self._tree = ChoiceTree(self._prompt, self._fillers[0] if self._fillers else None)
+            self._told.clear()
+            self._asked.clear()
 
     def processing_began(self, ids: Any, raw: Any) -> Scores:
         """Copy what a round of processors is given."""
+        self._asks()
         self.is_scored = True
         scores = Scores(raw=raw.detach().clone(), logits=self._logits)
         self._scored.append((ids.clone(), scores))
@@ -70,6 +91,7 @@ class OwnLoop:
 
     def stopping_began(self, ids: Any) -> Asked:
         """Copy the ids at a stopping test."""
+        self._asks()
         self._asked.append(Asked(ids.clone()))
         return self._asked[-1]
 
@@ -82,7 +104,10 @@ class OwnLoop:
         for one in asked:
             chosen = self._take(run, step.number, one, counts)
             self._told += [node for _, node in chosen]
-            self._tell_scores(run, step.number, chosen)
+            if one.is_fed:
+                self._feeding.tell(chosen)
+            else:
+                self._tell_scores(run, step.number, chosen)
         # What is scored and not chosen from yet may be for the next step.
         waiting = [one for one in self._scored if one[0].shape[1] >= self._tree.width]
         self._scored = waiting[-_WAITING:]
@@ -91,8 +116,10 @@ class OwnLoop:
         self, run: Run, step: int, asked: Asked, counts: dict[int, int]
     ) -> list[tuple[Ids, Node]]:
         """What a stopping test was the first to be shown: each choice, and the ids before it."""
-        rows: list[Ids] = asked.ids.tolist()
+        rows: list[Ids] = asked.ids if isinstance(asked.ids, list) else asked.ids.tolist()
         begun = self._tree.begun(rows)
+        if None in begun and asked.is_fed:
+            return []  # ids of another use
         if None in begun:
             self._note(run, "ids go on from no row that was seen, so choices are missing")
         ends: list[Node] = []
@@ -109,10 +136,12 @@ class OwnLoop:
                 counts[row] = counts.get(row, 0) + 1
                 node = self._add(run, node, row, columns)
                 chosen.append((ids[:place], node))
-            if node.reason is None and _says_stop(asked, row):
+            if asked.is_fed and node.columns.get("token_id") in run.stop_ids:
+                node.reason = "eos"
+            elif node.reason is None and _says_stop(asked, row):
                 node.reason = finishes.reason(run, asked.fired, row, ids[-1], len(ids))
             ends.append(node)
-        self._tree.go_on(rows, ends)
+        self._tree.go_on(rows, begun, ends)
         return chosen
 
     def _add(self, run: Run, node: Node, row: int, columns: Columns) -> Node:
@@ -185,6 +214,10 @@ class OwnLoop:
             Why each row ended, with its ids in `run.chosen` and that of the prompt which it goes on
             from in `run.prompt_rows`; None where the choices do not tell what was returned.
         """
+        if returned is not None and not self._is_asking:
+            chosen = self._take(run, run.number, Asked(returned, is_fed=True), {})
+            self._told += [node for _, node in chosen]
+            self._feeding.tell(chosen)
         finish = self._end_rows(run) if returned is None else self._end_returned(run, returned)
         known = None if returned is None else False
         for node in self._told:
@@ -202,7 +235,9 @@ class OwnLoop:
     def _end_returned(self, run: Run, returned: list[Ids]) -> list[str]:
         """The ends of what was returned: each row's, as far as the choices tell."""
         ways = self._tree.mark(returned)
-        ends = [own_ends.of(way, self._fillers, run.stop_ids) for way in ways]
+        ends = [
+            own_ends.of(way, self._fillers, run.stop_ids, is_asked=self._is_asking) for way in ways
+        ]
         for way, end in zip(ways, ends, strict=True):
             if way.path and end.finish != own_ends.UNKNOWN and end.is_told:
                 way.end.columns["finish"] = end.finish
@@ -210,7 +245,13 @@ class OwnLoop:
         run.chosen = [end.chosen for end in ends]
         run.texts = [self._texts(run, way, end.chosen) for way, end in zip(ways, ends, strict=True)]
         self.is_told = all(end.is_told for end in ends)
-        if not self.is_told:
+        if not self._is_asking:
+            self._note(
+                run,
+                "it asks the library for nothing: its choices are told as it feeds and "
+                "returns them, not how they were made",
+            )
+        elif not self.is_told:
             self._note(run, "it returned ids that no stopping test was shown: these are no choices")
         elif any(end.finish == own_ends.UNKNOWN for end in ends):
             self._note(run, "no stopping test said of every returned row that it ends, or why")
@@ -220,7 +261,7 @@ class OwnLoop:
         """Text of each id of a sequence, its choices first."""
         more = chosen[len(way.path) :]
         if not more:
-            _finish_text(way.end)
+            way.end.finish_text()
         texts = [node.columns["text"] for node in way.path]
         reader = self._text(run, way.end) if more else None
         return texts + [reader.add(one) if reader else None for one in more]
@@ -241,19 +282,12 @@ class OwnLoop:
             by_row[node.row].append(node)
         run.prompt_rows = list(range(len(by_row)))
         run.chosen = [[node.columns["token_id"] for node in mine] for mine in by_row]
-        for mine in by_row:
-            if mine:
-                mine[-1].columns["finish"] = mine[-1].reason or "unfinished"
-                _finish_text(mine[-1])
+        unsaid = "unfinished" if self._is_asking else own_ends.UNKNOWN
+        for last in (mine[-1] for mine in by_row if mine):
+            last.columns["finish"] = last.reason or unsaid
+            last.finish_text()
         run.texts = [[node.columns["text"] for node in mine] for mine in by_row]
-        return [mine[-1].columns["finish"] if mine else "unfinished" for mine in by_row]
-
-
-def _finish_text(node: Node) -> None:
-    """Give a last choice what the bytes behind it read as, once."""
-    text, node.text = node.text, None
-    if text is not None and node.columns["text"] is not None:
-        node.columns["text"] += text.finish()
+        return [mine[-1].columns["finish"] if mine else unsaid for mine in by_row]
 
 
 def _says_stop(asked: Asked, row: int) -> bool:
