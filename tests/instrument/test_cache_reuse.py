@@ -2,6 +2,7 @@
 
 import copy
 
+import pandas as pd
 import pytest
 import torch
 from instrument.test_beams_and_drafts import _model
@@ -166,3 +167,87 @@ def test_a_cache_that_was_passed_grows_even_where_caching_is_off(model):
     assert call.cache_why == "passed by the user"
     assert (before, cache.get_seq_length()) == (5, 6)
     assert steps[["cache_tokens_before", "cache_tokens_after"]].values.tolist() == [[5, 6]]
+
+
+def _cut(cache, count):
+    cache.crop(-count if release() >= FIVE else cache.get_seq_length() - count)
+
+
+def _exchanged(cache):
+    """Rows put in the other order by hand, past the cache's own methods."""
+    places = torch.tensor([1, 0])
+    if hasattr(cache, "layers"):
+        for layer in cache.layers:
+            layer.keys, layer.values = layer.keys[places], layer.values[places]
+    else:
+        cache.key_cache = [keys[places] for keys in cache.key_cache]
+        cache.value_cache = [values[places] for values in cache.value_cache]
+
+
+TWO = [PROMPT, [21, 22, 23, 24, 25, 26]]
+MOVES = {
+    "in another order": (lambda cache: cache.reorder_cache(torch.tensor([1, 0])), TWO[::-1], 7),
+    "taken out": (lambda cache: cache.batch_select_indices(torch.tensor([1])), TWO[1:], 7),
+    "by a mask": (
+        lambda cache: cache.batch_select_indices(torch.tensor([False, True])),
+        TWO[1:],
+        7,
+    ),
+    "repeated": (
+        lambda cache: cache.batch_repeat_interleave(2),
+        [TWO[0], TWO[0], TWO[1], TWO[1]],
+        7,
+    ),
+    "cut": (lambda cache: _cut(cache, 3), TWO, 4),
+    "cut and in another order": (
+        lambda cache: (_cut(cache, 3), cache.reorder_cache(torch.tensor([1, 0]))),
+        TWO[::-1],
+        4,
+    ),
+    "by hand": (_exchanged, TWO[::-1], None),
+}
+
+
+@pytest.mark.parametrize("way", MOVES)
+def test_a_cache_whose_rows_the_user_arranged_is_known_by_what_it_holds(model, way):
+    move, rows, known = MOVES[way]
+    rows = [list(row) for row in rows]
+    with tracer.record(strict=True) as recording, torch.no_grad():
+        cache = model(input_ids=torch.tensor(TWO), use_cache=True)[CACHE]
+        model(input_ids=torch.tensor([[30], [30]]), **{CACHE: cache}, use_cache=True)
+        move(cache)
+        turn = [[*row, 30, 20] if known in (7, None) else [*row[:4], 20] for row in rows]
+        answer = _ask(model, turn, cache=cache)
+    assert torch.equal(answer.sequences, _ask(model, turn).sequences)
+    (call,) = _calls(recording).itertuples()
+    if known is None:  # nobody saw what was done with it, so nothing is claimed
+        assert call.cache_prefix_tokens is pd.NA
+    else:
+        assert call.cache_prefix_tokens == known
+    assert call.cache_first_difference is pd.NA
+
+
+def test_a_loop_that_takes_rows_out_and_cuts_its_cache_is_told_as_it_was(model):
+    with tracer.record(strict=True) as recording, torch.no_grad():
+        ids = torch.tensor([*TWO, [31, 32, 33, 34, 35, 36]])
+        cache, held = model(input_ids=ids, use_cache=True)[CACHE], []
+        for stay in ([0, 2], [1], [0]):
+            fed = torch.tensor([[7, 8, 9]] * len(ids))
+            held.append(cache.get_seq_length())
+            model(input_ids=fed, **{CACHE: cache}, use_cache=True)
+            _cut(cache, 2)
+            cache.batch_select_indices(torch.tensor(stay))
+            ids = ids[stay]
+    trace = recording.trace
+    assert trace.rows("faults") == 0
+    steps = trace["steps"].sort_values("step")
+    assert held == [6, 7, 8]
+    assert steps["cache_tokens_before"].tolist() == [0, *held]
+    assert steps["cache_tokens_after"].tolist() == [6, *(count + 3 for count in held)]
+    assert steps["first_position"].tolist() == [0, *held]
+    assert steps["cache"].nunique() == 1
+    sizes = trace["cache_layers"].groupby("step")["size_bytes"].sum()
+    one_row = sizes[0] / 3 / 6
+    assert sizes.tolist() == [one_row * 3 * 6, one_row * 3 * 9, one_row * 2 * 10, one_row * 11]
+    verdicts = trace.audit()
+    assert verdicts[verdicts["verdict"] == "broken"]["check"].isin(["5 explained time"]).all()

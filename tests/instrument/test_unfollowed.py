@@ -40,9 +40,16 @@ def test_an_old_way_to_decode_is_followed_by_the_ids_that_it_hands_over(way):
         output = _asked(model, **OLD[way])
     assert torch.equal(plain, output)
     trace = recording.trace
+    (call,) = trace["calls"].itertuples()
+    assert ("rows change places" in call.mode) == (way in CROSSING)
+    # A search with beams sets a sequence aside with its end id, which no stopping test is shown.
+    ends = [row[:6].tolist() + [one for one in row[6:].tolist() if one] for row in output]
+    expected = ["eos" if 2 in row[6:] else "length" for row in ends]
+    assert json.loads(call.finish) == expected
     reasons = trace["faults"]["reason"].tolist()
-    assert ["rows change places" in one for one in reasons] == [True] * (way in CROSSING)
-    assert trace["calls"]["finish"].isna().tolist() == [way in CROSSING]
+    assert ["no stopping test" in one for one in reasons] == [True] * (
+        way in CROSSING and "eos" in expected
+    )
     assert trace.rows("steps") >= 5
     choices = trace["choices"]
     assert choices["probability"].notna().all()
@@ -83,7 +90,11 @@ def test_a_loop_that_asks_the_library_for_nothing_is_told_by_its_forwards_and_it
     assert output.shape == (1, 9)
     trace = recording.trace
     assert trace["faults"]["target"].tolist() == ["choices"]
-    assert "no stopping test" in trace["faults"]["reason"].iloc[0]
+    assert "asks the library for nothing" in trace["faults"]["reason"].iloc[0]
+    choices = trace["choices"].sort_values("step")
+    assert choices["token_id"].tolist() == output[0, 6:].tolist()
+    assert choices["raw_rank"].tolist() == [0, 0, 0]
+    assert choices["probability"].isna().all()
     steps = trace["steps"].sort_values("step")
     assert steps["kind"].tolist() == ["prefill", "decode", "decode"]
     assert steps["input_tokens"].tolist() == [6, 7, 8]

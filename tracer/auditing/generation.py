@@ -17,15 +17,23 @@ from tracer.explain.sentences import Counted
 
 _PLAIN_MODES: Final = "greedy|sampl"  # what a mode begins with
 _BEAMS: Final = "beam search"
-_UNTOLD: Final = "rows change places|not followed to the end"
+_UNTOLD: Final = "not followed to the end"
 """Said of a loop that the library does not know: its choices are not all that it returned."""
+_CROSSED: Final = "rows change places"
+"""Said of such a loop where a row of the forward is not one sequence throughout."""
+
+
+def _followed(source: Source) -> pd.DataFrame:
+    """Finished calls of generate whose choices are all that was returned."""
+    calls = source["calls"]
+    calls = calls[is_one_of(calls["kind"], "generate") & is_one_of(calls["status"], "ok")]
+    return calls[~is_true(calls["mode"].str.contains(_UNTOLD))]
 
 
 def _single_calls(source: Source) -> set[int]:
-    """Finished calls of generate where a row is one sequence."""
-    calls = source["calls"]
-    calls = calls[is_one_of(calls["kind"], "generate") & is_one_of(calls["status"], "ok")]
-    calls = calls[~is_true(calls["mode"].str.contains(_UNTOLD))]
+    """Of these, the calls where a row is one sequence."""
+    calls = _followed(source)
+    calls = calls[~is_true(calls["mode"].str.contains(_CROSSED))]
     modes = tuples(calls, "seq", "mode", "beams")
     return {seq for seq, mode, beams in modes if "beam" not in (mode or "") and (beams or 1) == 1}
 
@@ -39,6 +47,12 @@ def _plain_calls(source: Source) -> set[int]:
     plain -= set(steps.loc[is_one_of(steps["kind"], "verify"), "call"])
     plain -= set(choices.loc[is_true(choices["offset"] > 0), "call"])
     return plain & _single_calls(source)
+
+
+def _crossed_calls(source: Source) -> set[int]:
+    """Of these, the calls of a loop whose rows change places."""
+    calls = _followed(source)
+    return set(calls.loc[is_true(calls["mode"].str.contains(_CROSSED)), "seq"])
 
 
 def _beam_calls(source: Source) -> set[int]:
@@ -55,11 +69,11 @@ def _beam_calls(source: Source) -> set[int]:
 def check_tokens(source: Source) -> Iterator[Finding]:
     """6: what was chosen and accepted is what stands in the sequence."""
     tokens, choices = source["tokens"], source["choices"]
-    single, beams = (
-        calls & set(tokens["call"]) for calls in (_single_calls(source), _beam_calls(source))
-    )
+    kinds = _single_calls(source), _beam_calls(source), _crossed_calls(source)
+    single, beams, crossed = (calls & set(tokens["call"]) for calls in kinds)
     accepted = choices[is_true(choices["accepted"])]
-    written = tokens[is_one_of(tokens["origin"], "generated") & tokens["call"].isin(single | beams)]
+    written = tokens[is_one_of(tokens["origin"], "generated")]
+    written = written[written["call"].isin(single | beams | crossed)]
     chosen = _ids(accepted[accepted["call"].isin(single)].sort_values(["step", "offset"]))
     strays = set()
     for call, mine in accepted[accepted["call"].isin(beams)].groupby("call"):
@@ -67,6 +81,12 @@ def check_tokens(source: Source) -> Iterator[Finding]:
         chosen |= {(call, sequence): ids for sequence, ids in ways.items()}
         strays |= set() if is_whole else {call}
     stands = _ids(written.sort_values("index"))
+    mine = accepted[accepted["call"].isin(crossed)].sort_values(["step", "offset"])
+    own = _ids(mine.drop(columns="row").rename(columns={"sequence": "row"}))
+    for place in (place for place in stands if place[0] in crossed):
+        # What a sequence shares with one before it is told there; the rest is its end.
+        shared = max(0, len(stands[place]) - len(own[place]))
+        chosen[place] = [*(stands[place][:shared] if place[1] else []), *own[place]]
     places = chosen.keys() | stands.keys()
     short = {place for place in places if len(chosen[place]) != len(stands[place])}
     made, there = (sum(map(len, ids.values())) for ids in (chosen, stands))

@@ -80,6 +80,8 @@ _TOKENIZER = "transformers.tokenization_utils_base:PreTrainedTokenizerBase"
 _PIPELINE = "transformers.pipelines.base:Pipeline"
 _GENERATION = "transformers.generation.utils:GenerationMixin"
 _BATCHING = "transformers.generation.continuous_batching.continuous_api:ContinuousMixin"
+_CACHE = "transformers.cache_utils:Cache"
+_DYNAMIC_CACHE = "transformers.cache_utils:DynamicCache"
 _LOAD = "modeling_utils.PreTrainedModel.from_pretrained"
 _GENERATE = "generation.utils.GenerationMixin.generate"
 _SAMPLE = "generation.utils.GenerationMixin._sample"
@@ -161,6 +163,20 @@ def _setup(attribute: str, since: Version | None = None, before: Version | None 
         attribute,
         "answering.generation.part",
         "setup",
+        every_subclass=True,
+        since=since,
+        before=before,
+    )
+
+
+def _cache_method(
+    owner: str, attribute: str, since: Version | None = None, before: Version | None = None
+) -> Target:
+    return Target(
+        owner,
+        attribute,
+        "answering.cache_rows.moved",
+        route="root",
         every_subclass=True,
         since=since,
         before=before,
@@ -709,6 +725,14 @@ TARGETS: Final[tuple[Target, ...]] = (
         "answering.generation.stopped",
         follows=_SAMPLE,
     ),
+    # Between two forwards a user may arrange the rows of a cache anew.
+    _cache_method(_CACHE, "reorder_cache"),
+    _cache_method(_CACHE, "crop", since=LATE_FOUR),
+    _cache_method(_CACHE, "batch_select_indices", since=LATE_FOUR),
+    _cache_method(_CACHE, "batch_repeat_interleave", since=LATE_FOUR),
+    _cache_method(_DYNAMIC_CACHE, "crop", before=LATE_FOUR),
+    _cache_method(_DYNAMIC_CACHE, "batch_select_indices", before=LATE_FOUR),
+    _cache_method(_DYNAMIC_CACHE, "batch_repeat_interleave", before=LATE_FOUR),
     # A model made before the recording is met at its first forward.
     Target(_PRETRAINED, "__call__", "forwards.forward_call", "forward", route="root"),
     # Compiled code is traced past every wrapper, so its calls are met from the outside.

@@ -11,7 +11,6 @@ from tracer.instrument.answering import cached_ids, choices
 from tracer.instrument.answering.beams import Beams
 from tracer.instrument.answering.run import Run
 from tracer.instrument.asking import consumed
-from tracer.instrument.asking.vocabulary import TextAssembler
 
 
 def tell(run: Run, result: Any) -> None:
@@ -19,14 +18,12 @@ def tell(run: Run, result: Any) -> None:
     rows = _returned(run, result)
     finish = None
     if run.loop is not None:
-        if not _go_on(run, rows):
-            rows = None
-            run.span.columns["mode"] += ", not followed to the end"
+        rows = rows if _go_on(run, rows) else None
         finish = run.loop.finish(run, rows)
+        is_plain = finish is not None and run.prompt_rows == list(range(len(run.prompt)))
         if finish is not None:
-            cached_ids.remember(run, rows)
-        elif rows is not None:
-            _take_returned(run, rows)
+            _place(run, run.prompt_rows)
+        cached_ids.remember(run, rows, is_known=is_plain and run.loop.is_told)
     elif run.beams is not None:
         finish = run.beams.finish(run, rows)
         _take_sequences(run, run.beams)
@@ -44,7 +41,8 @@ def tell(run: Run, result: Any) -> None:
 
 def _returned(run: Run, result: Any) -> list[list[int]] | None:
     """The ids that were returned, a row each; a loop of the user's own may return anything."""
-    returned = getattr(result, "sequences", result)
+    returned: Any = result.get("sequences") if isinstance(result, dict) else result
+    returned = getattr(returned, "sequences", returned)
     if getattr(returned, "ndim", 0) != 2 or returned.is_floating_point():
         return None
     rows: list[list[int]] = returned.tolist()
@@ -60,40 +58,22 @@ def _go_on(run: Run, rows: list[list[int]] | None) -> bool:
 def _take_sequences(run: Run, beams: Beams) -> None:
     """From now on a row is a returned sequence, no longer a beam."""
     ways = beams.paths or [[] for _ in range(len(run.prompt) // beams.count * beams.returned)]
-    rows = [row // beams.returned * beams.count for row in range(len(ways))]
-    run.prompt = [run.prompt[row] for row in rows]
-    if run.replaced is not None:
-        run.replaced = [run.replaced[row] for row in rows]
-    if run.encoding is not None and run.encoding.times == beams.count:
-        run.encoding = run.encoding.repeated(beams.returned)
-    if run.first_positions is not None:
-        run.first_positions = [[axis[row] for row in rows] for axis in run.first_positions]
+    _place(run, [row // beams.returned * beams.count for row in range(len(ways))])
     run.chosen = [[one["token_id"] for one in way] for way in ways]
     run.texts = [[one["text"] for one in way] for way in ways]
 
 
-def _take_returned(run: Run, rows: list[list[int]]) -> None:
-    """Of a decoding method that is not followed, what it returned is the answer."""
-    columns = run.span.columns
-    beams, returned = (
-        max(columns["beams"], columns["return_sequences"]),
-        columns["return_sequences"],
-    )
-    places = [row // returned * beams for row in range(len(rows))]
-    prompts = [run.prompt[place] for place in places]
-    run.prompt, run.chosen, run.texts = prompts, [], []
+def _place(run: Run, rows: list[int]) -> None:
+    """From now on these rows are the prompts, one for each sequence that was returned."""
+    if rows == list(range(len(run.prompt))):
+        return
+    run.prompt = [run.prompt[row] for row in rows]
     if run.replaced is not None:
-        run.replaced = [run.replaced[place] for place in places]
-    for prompt, ids in zip(prompts, rows, strict=True):
-        answer = ids[len(prompt) :]
-        end = next((n for n, one in enumerate(answer) if one in run.stop_ids), len(answer) - 1)
-        run.chosen.append(answer[: end + 1])  # a row that ended before the others is padded
-        text = TextAssembler(run.vocabulary, after=prompt).add if run.vocabulary else _no_text
-        run.texts.append([text(one) for one in run.chosen[-1]])
-
-
-def _no_text(token_id: int) -> str | None:
-    return None
+        run.replaced = [run.replaced[row] for row in rows]
+    if run.encoding is not None:
+        run.encoding = run.encoding.of(rows)
+    if run.first_positions is not None:
+        run.first_positions = [[axis[row] for row in rows] for axis in run.first_positions]
 
 
 def _tell_choices(run: Run, rows: list[list[int]] | None, finish: list[str]) -> None:

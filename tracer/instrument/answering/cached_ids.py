@@ -9,7 +9,7 @@ from __future__ import annotations
 from itertools import chain
 from typing import TYPE_CHECKING, Any, Final
 
-from tracer.instrument.answering import caches
+from tracer.instrument.answering import cache_rows, caches
 from tracer.recorder import Recorder
 
 if TYPE_CHECKING:
@@ -27,10 +27,18 @@ def _of(recorder: Recorder, model: str) -> dict[str, list[Any]]:
 
 def _rows(pieces: list[Any]) -> Ids:
     """Ids fed one after the other, put together; a piece on a device is read now."""
-    pieces[:] = [one.tolist() if hasattr(one, "tolist") else one for one in pieces]
-    if len(pieces) > 1:
-        pieces[:] = [[list(chain(*parts)) for parts in zip(*pieces, strict=True)]]
-    return pieces[0] if pieces else []
+    rows: Ids = []
+    for number, piece in enumerate(pieces):
+        if isinstance(piece, cache_rows.Picked):
+            rows = piece.of(rows)
+            continue
+        new = piece.tolist() if hasattr(piece, "tolist") else piece
+        if number and len(new) != len(rows):  # rows came or went, and nobody saw which
+            rows = []
+            break
+        rows = [list(chain(*parts)) for parts in zip(rows, new, strict=True)] if number else new
+    pieces[:] = [rows]
+    return rows
 
 
 def held(recorder: Recorder, model: str, cache: str, count: int) -> Ids | None:
@@ -54,6 +62,12 @@ def keep(recorder: Recorder, model: str, cache: str, rows: Ids | None) -> None:
             del known[next(iter(known))]
 
 
+def forget_if_moved(recorder: Recorder, model: str, name: str, cache: Any) -> None:
+    """Of a cache whose keys somebody exchanged since the last forward, the ids are not known."""
+    if not cache_rows.is_as_left(recorder, name, cache):
+        _of(recorder, model).pop(name, None)
+
+
 def feed(recorder: Recorder, model: str, cache: str, before: int | None, ids: Any) -> None:
     """A forward of the user's added these ids to a cache; they are read when they are asked for."""
     known = _of(recorder, model)
@@ -61,25 +75,37 @@ def feed(recorder: Recorder, model: str, cache: str, before: int | None, ids: An
     if before is None or ids is None or ids.ndim != 2 or ids.is_floating_point():
         known.pop(cache, None)
         return
-    length = sum(_width(piece) for piece in pieces)
-    if length != before:
+    is_apart = ids.device.type != "cpu" or any(map(_is_unread, pieces))
+    if sum(map(_width, pieces)) != before:
         rows = held(recorder, model, cache, before)
         if rows is None:
             known.pop(cache, None)
             return
         pieces = [rows] if rows else []
-    if ids.device.type != "cpu":
+    if is_apart and pieces:
         known[cache] = [*pieces, ids.detach().clone()]
-    elif len(pieces) == 1:
-        for row, new in zip(_rows(pieces), ids.tolist(), strict=True):
-            row.extend(new)
-        known[cache] = pieces
-    else:
-        known[cache] = [_rows([*pieces, ids])]
+        return
+    rows = _rows(pieces) if pieces else [[] for _ in range(len(ids))]
+    if len(rows) != len(ids):
+        known.pop(cache, None)
+        return
+    for row, new in zip(rows, ids.tolist(), strict=True):
+        row.extend(new)
+    known[cache] = [rows]
+
+
+def _is_unread(piece: Any) -> bool:
+    """Whether a piece, or the places of its rows, may lie on a device."""
+    held = getattr(piece, "places", piece)
+    return hasattr(held, "device") and held.device.type != "cpu"
 
 
 def _width(piece: Any) -> int:
-    return int(piece.shape[1]) if hasattr(piece, "shape") else len(piece[0])
+    if isinstance(piece, cache_rows.Picked):
+        return 0
+    if hasattr(piece, "shape"):
+        return int(piece.shape[1])
+    return len(piece[0]) if piece else 0
 
 
 def compare(run: Run, cache: Any) -> None:
@@ -90,6 +116,7 @@ def compare(run: Run, cache: Any) -> None:
     count = 0
     if cache is not None and columns.get("cache_why", "").startswith("passed"):
         count = caches.read(caches.count(cache)) or 0
+        forget_if_moved(recorder, run.name, columns["cache"], cache)
         run.built_from = held(recorder, run.name, columns["cache"], count)
         if count and run.built_from is not None:
             columns |= _difference(run, run.built_from, count)
@@ -126,8 +153,14 @@ def _common(one: list[int], other: list[int]) -> int:
     return next((n for n, (a, b) in pairs if a != b), min(len(one), len(other)))
 
 
-def remember(run: Run, rows: Ids | None) -> None:
-    """A generate() is over: note what its cache holds now, and what it computed again."""
+def remember(run: Run, rows: Ids | None, *, is_known: bool = True) -> None:
+    """A generate() is over: note what its cache holds now, and what it computed again.
+
+    Args:
+        run: The generate().
+        rows: What it returned.
+        is_known: Whether the rows of the cache are those of what was returned.
+    """
     columns = run.span.columns
     again, fed = columns.get("recomputed_tokens"), run.prompt_fed
     if again and fed and run.prompt_ns is not None:
@@ -136,7 +169,12 @@ def remember(run: Run, rows: Ids | None) -> None:
     cache, count = run.last_cache, run.cached_after
     if cache is None or count is None or run.model.config.is_encoder_decoder:
         return
-    keep(run.recorder, run.name, caches.name(run.recorder, cache, run), _built(run, rows, count))
+    built, keys = _built(run, rows, count) if is_known else None, caches.keys_held(cache)
+    if built is not None and keys is not None and len(built) != len(keys):
+        built = None  # rows were taken out of it
+    name = caches.name(run.recorder, cache, run)
+    keep(run.recorder, run.name, name, built)
+    cache_rows.note(run.recorder, name, cache)
 
 
 def _built(run: Run, rows: Ids | None, count: int) -> Ids | None:

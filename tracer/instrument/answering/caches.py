@@ -81,6 +81,19 @@ def _first_keys(cache: tuple[Any, ...]) -> Any:
     return keys if getattr(keys, "ndim", 0) == 4 else None
 
 
+def keys_held(cache: Any) -> Any:
+    """The tensor of the first keys that a cache of any form holds; None of one without."""
+    inner = getattr(cache, "self_attention_cache", cache)
+    if isinstance(inner, tuple):
+        return _first_keys(inner)
+    layers = getattr(inner, "layers", None)
+    if layers is None:
+        every = getattr(inner, "key_cache", ())
+    else:
+        every = (getattr(layer, "keys", None) for layer in layers)
+    return next((keys for keys in every if hasattr(keys, "shape")), None)
+
+
 def identity(cache: Any) -> Any:
     """What lasts of a cache from one call to the next: itself, or a tuple's first keys."""
     return _first_keys(cache) if isinstance(cache, tuple) else cache

@@ -15,6 +15,7 @@ from tracer.instrument.answering.feeding import first_given
 from tracer.instrument.answering.finishes import Watch
 from tracer.instrument.answering.run import Run
 from tracer.instrument.answering.scores import Probe
+from tracer.instrument.asking import consumed
 from tracer.instrument.stages import Call, Observer, open_call, open_span
 from tracer.spans import ThreadState
 
@@ -100,8 +101,8 @@ def part(state: ThreadState, call: Call) -> Observer:
     outcome = yield None
     state.close(span, outcome.status)
     run: Run | None = state.run
-    # In generation 4 one of these is static.
-    if run is not None and call.args and call.args[0] is run.model:
+    # In generation 4 one of these is static, and given everything by name.
+    if run is not None and (call.args[0] is run.model if call.args else run.setup is not None):
         made = outcome.result
         if call.target.attribute == "_prepare_cache_for_generation":
             made = call.argument(2, "model_kwargs")  # which it puts the cache into
@@ -140,6 +141,9 @@ def _begin_custom(state: ThreadState, run: Run, input_ids: Any) -> None:
     config, processors, criteria = (run.parts.get(name) for name in names)
     if config is None or processors is None or criteria is None or input_ids is None:
         state.recorder.fault("settings", f"{run.mode} prepares nothing that is known")
+        run.follows = "loop"
+        with state.own_work("prompt of the generation"), state.recorder.guard("tokens"):
+            generation_facts.tell_unprepared(run, input_ids)
         return
     run.follows = "loop"
     made = run.parts.get("_prepare_cache_for_generation") or {}
@@ -151,13 +155,25 @@ def _begin_custom(state: ThreadState, run: Run, input_ids: Any) -> None:
 
 def begin_unprepared(state: ThreadState, run: Run, given: dict[str, Any]) -> None:
     """A loop of the user's own calls the model with inputs that it made itself: a step begins."""
-    ids = first_given(given, "input_ids", "decoder_input_ids")
+    names = ["input_ids", "decoder_input_ids"]
+    if consumed.is_encoder_decoder(run):
+        names.reverse()
+    ids = first_given(given, *names)
     if not run.mode:
         expanded = run.parts.get("_expand_inputs_for_generation")
         _begin_custom(state, run, expanded[0] if expanded else ids)
+    if run.loop is not None:
+        run.loop.feeding_began(ids, _held(given))
     run.begin_step(ids)
     if run.step is not None:
         run.given(run.step, given)
+
+
+def _held(given: Any) -> int | None:
+    """Tokens that the cache holds which a forward is given; None where only a device knows."""
+    cache = first_given(given, *caches.NAMES)
+    seen = 0 if cache is None else caches.count(cache)
+    return seen if isinstance(seen, int) else None
 
 
 def prepared(state: ThreadState, call: Call) -> Observer:
@@ -168,6 +184,8 @@ def prepared(state: ThreadState, call: Call) -> Observer:
         return
     if not run.mode:
         _begin_custom(state, run, call.argument(1, "input_ids"))
+    if run.loop is not None:
+        run.loop.feeding_began(call.argument(1, "input_ids"), 0)
     run.begin_step(call.argument(1, "input_ids"))
     outcome = yield None
     run.prepared(outcome)

@@ -26,9 +26,6 @@ def tell_setup(run: Run, input_ids: Any, kwargs: dict[str, Any]) -> None:
     """Everything in force as decoding begins."""
     config = kwargs["generation_config"]
     run.prompt = input_ids.tolist()
-    run.chosen = [[] for _ in run.prompt]
-    run.texts = [[] for _ in run.prompt]
-    run.finished = [False] * len(run.prompt)
     own = run.model.generation_config.to_dict()
     run.own_config = {name: generation_settings.plain(value) for name, value in own.items()}
     run.defaults = generation_settings.library_defaults(run.model.generation_config)
@@ -36,16 +33,12 @@ def tell_setup(run: Run, input_ids: Any, kwargs: dict[str, Any]) -> None:
     run.max_length = config.max_length
     run.watches_criteria = not finishes.are_plain(kwargs["stopping_criteria"])
     run.stop_ids = _stop_ids(config)
-    run.encoding = consumed.find(run)
-    run.tokenizer = run.encoding.tokenizer if run.encoding else _tokenizer_of(run)
-    run.vocabulary = tokens.vocabulary_of(run.recorder, run.tokenizer)
-    if run.vocabulary is not None:
-        run.assemblers = [TextAssembler(run.vocabulary, after=row) for row in run.prompt]
+    _begin_rows(run)
     if run.follows == "beams":
         returned = config.num_return_sequences or 1
         run.beams = Beams(config.num_beams, returned, len(run.prompt[0]))
     if run.follows == "loop":
-        run.loop = OwnLoop(run.prompt)
+        run.loop = OwnLoop(run.prompt, _fillers(config, run.stop_ids))
     run.chain_length = len(kwargs["logits_processor"])
     _tell_call(run, config, kwargs)
     cached_ids.compare(run, kwargs.get("cache", kwargs.get("past_key_values")))
@@ -53,6 +46,50 @@ def tell_setup(run: Run, input_ids: Any, kwargs: dict[str, Any]) -> None:
     _tell_chain(run, "processor", kwargs["logits_processor"])
     _tell_chain(run, "criterion", kwargs["stopping_criteria"])
     _tell_inputs(run)
+
+
+def tell_unprepared(run: Run, input_ids: Any) -> None:
+    """What is known of a loop that had nothing prepared: its prompt, and the ids that may end it.
+
+    Args:
+        run: The generate().
+        input_ids: What its first forward is fed, for want of a prompt among its arguments.
+    """
+    given: Any = run.kwargs.get("input_ids")
+    given = run.kwargs.get("inputs") if given is None else given
+    if getattr(given, "ndim", 0) != 2 or consumed.is_encoder_decoder(run):
+        given = input_ids
+    if getattr(given, "ndim", 0) != 2 or given.is_floating_point():
+        run.follows = ""
+        return
+    config = run.kwargs.get("generation_config") or run.model.generation_config
+    ends, pad = (
+        generation_settings.plain(run.kwargs.get(name, getattr(config, name, None)))
+        for name in ("eos_token_id", "pad_token_id")
+    )
+    run.stop_ids = [one for one in (ends if isinstance(ends, list) else [ends]) if one is not None]
+    run.prompt = given.tolist()
+    _begin_rows(run)
+    run.loop = OwnLoop(run.prompt, [*([] if pad is None else [pad]), *run.stop_ids])
+    run.span.columns |= {
+        "mode": mode(run),
+        "rows": len(run.prompt),
+        "grad_mode": modules.grad_mode(),
+        **model_state.of(run.model),
+        "compiled": run.is_compiled or modules.is_compiled(run.model),
+    }
+
+
+def _begin_rows(run: Run) -> None:
+    """The rows as they are before the first choice, and what reads them."""
+    run.chosen = [[] for _ in run.prompt]
+    run.texts = [[] for _ in run.prompt]
+    run.finished = [False] * len(run.prompt)
+    run.encoding = consumed.find(run)
+    run.tokenizer = run.encoding.tokenizer if run.encoding else _tokenizer_of(run)
+    run.vocabulary = tokens.vocabulary_of(run.recorder, run.tokenizer)
+    if run.vocabulary is not None:
+        run.assemblers = [TextAssembler(run.vocabulary, after=row) for row in run.prompt]
 
 
 def _tokenizer_of(run: Run) -> Any:
@@ -67,6 +104,12 @@ def _tokenizer_of(run: Run) -> Any:
 def _stop_ids(config: Any) -> list[int]:
     tensor = getattr(config, "_eos_token_tensor", None)
     return [] if tensor is None else [int(one) for one in tensor.reshape(-1).tolist()]
+
+
+def _fillers(config: Any, stop_ids: list[int]) -> list[int]:
+    """Ids that stand behind the end of a row: the pad id first, where there is one."""
+    pad = getattr(config, "_pad_token_tensor", None)
+    return [*([] if pad is None else [int(pad)]), *stop_ids]
 
 
 def _tell_call(run: Run, config: Any, kwargs: dict[str, Any]) -> None:

@@ -11,7 +11,7 @@ import threading
 import weakref
 from typing import Any
 
-from tracer.instrument.answering import cached_ids, caches, device_time
+from tracer.instrument.answering import cache_rows, cached_ids, caches, device_time
 from tracer.instrument.answering.feeding import (
     describe_mask,
     ends,
@@ -64,6 +64,8 @@ def begin(state: ThreadState, call: Call, model: Any, around: Span) -> Step | No
     if cache is not None and not caches.is_known(cache):
         return None
     loop = _loop_of(recorder, cache) or Loop(tokens=_held(recorder, cache))
+    fed_at = index_ends(given.get("cache_position"))
+    _look_again(recorder, model, loop, cache, fed_at)
     loop.number += 1
     kind = "decode" if loop.tokens != 0 else "prefill"
     steps = recorder.options.steps
@@ -85,7 +87,7 @@ def begin(state: ThreadState, call: Call, model: Any, around: Span) -> Step | No
         "mask": describe_mask(given.get("attention_mask")),
         "undone": False,
     }
-    fed_at, positions = index_ends(given.get("cache_position")), given.get("position_ids")
+    positions = given.get("position_ids")
     step = Step(loop, span, around.seq, given, span.start, len(state.rows), state.counts, columns)
     step.fed_at, step.positions = fed_at, None if positions is None else ends(positions)
     state.counts = {}
@@ -95,6 +97,17 @@ def begin(state: ThreadState, call: Call, model: Any, around: Span) -> Step | No
     step.timer = device_time.begin(model, None if first is None else first.device)
     step.started = recorder.clock()
     return step
+
+
+def _look_again(recorder: Recorder, model: Any, loop: Loop, cache: Any, fed_at: Any) -> None:
+    """Between two forwards a cache may have been cut, or its rows exchanged."""
+    if cache is None or isinstance(cache, tuple) or not recorder.caches.knows(cache):
+        return
+    seen = caches.counted(cache, fed_at)
+    if _is_at_hand(seen):
+        loop.tokens = caches.read(seen)
+    name = recorder.caches.of(cache)
+    cached_ids.forget_if_moved(recorder, recorder.models.of(model), name, cache)
 
 
 def given_to(model: Any, call: Call) -> dict[str, Any]:
@@ -135,7 +148,7 @@ def _held(recorder: Recorder, cache: Any) -> int | None:
     if cache is None:
         return 0
     seen = caches.count(cache)
-    if not hasattr(seen, "device") or seen.device.type == "cpu":
+    if seen is None or _is_at_hand(seen):
         return caches.read(seen)
     return None if recorder.caches.knows(cache) else 0  # nobody has filled it yet
 
@@ -187,6 +200,7 @@ def _tell_cache(recorder: Recorder, step: Step, cache: Any) -> None:
     ids = step.given.get("input_ids")
     model = step.span.columns["model"]
     cached_ids.feed(recorder, model, columns["cache"], before, ids)
+    cache_rows.note(recorder, columns["cache"], cache)
     own = loop.tokens if not _counts_itself(step, cache) else None
     columns["cache_bytes"] = caches.tell(
         recorder, step.call, loop.number, columns["cache"], cache, own
@@ -202,7 +216,11 @@ def _tell_cache(recorder: Recorder, step: Step, cache: Any) -> None:
 
 def _counts_itself(step: Step, cache: Any) -> bool:
     """Whether its own count is true, and there to be read without waiting for a device."""
-    seen = caches.counted(cache, step.fed_at)
+    return _is_at_hand(caches.counted(cache, step.fed_at))
+
+
+def _is_at_hand(seen: Any) -> bool:
+    """Whether a count is there to be read without waiting for a device."""
     return seen is not None and (not hasattr(seen, "device") or seen.device.type == "cpu")
 
 

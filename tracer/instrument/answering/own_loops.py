@@ -9,10 +9,12 @@ choice comes out of a row that held the same ids. Whether it stands is known in 
 from __future__ import annotations
 
 import dataclasses
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, Final
 
-from tracer.instrument.answering import choices, finishes
-from tracer.instrument.answering.choice_tree import ChoiceTree, Ids, Node
+from tracer.instrument.answering import choices, finishes, own_ends, own_scores
+from tracer.instrument.answering.choice_tree import Begun, ChoiceTree, Ids, Node, Way
+from tracer.instrument.answering.own_feeding import Feeding
 from tracer.instrument.answering.scores import Pick, Scores
 from tracer.instrument.asking.vocabulary import TextAssembler
 
@@ -23,7 +25,8 @@ if TYPE_CHECKING:
 Columns = dict[str, Any]
 _KEPT: Final = 32
 """Positions of a forward whose logits are all kept: a prompt has more, a draft has fewer."""
-_NEAR: Final = 1e-4  # logarithms of probabilities are the logits less a number, but for rounding
+_WAITING: Final = 8
+"""Rounds of processors that are kept for a later choice; a loop that never chooses has more."""
 
 
 @dataclasses.dataclass(slots=True)
@@ -31,6 +34,7 @@ class Asked:
     """Own copies of a stopping test: ids of shape (rows, tokens), its answers of shape (rows,)."""
 
     ids: Any
+    is_fed: bool = False  # no test: what a loop fed that asks none
     fired: list[tuple[str, Any]] = dataclasses.field(default_factory=list)
     stopped: Any = None
 
@@ -38,18 +42,21 @@ class Asked:
 class OwnLoop:
     """What one such loop has handed over, and what follows from it."""
 
-    def __init__(self, prompt: list[Ids]) -> None:
+    def __init__(self, prompt: list[Ids], fillers: Sequence[int] = ()) -> None:
+        """Begin with the prompt's rows, and the ids that may stand behind a row's end."""
+        self.is_told = True  # whether the choices tell all that was returned
         self.is_scored = False  # processors have run, so the prompt is through
-        self._tree = ChoiceTree(prompt)
+        self._tree = ChoiceTree(prompt, fillers[0] if fillers else None)
         self._prompt = prompt
-        self._reasons: dict[int, str] = {}  # of rows that have ended
-        self._assemblers: list[TextAssembler] | None = None
+        self._fillers = fillers
         self._logits: Any = None  # of the last forward: (rows, positions, vocabulary)
         self._scored: list[tuple[Any, Scores]] = []  # with the ids given: (rows, tokens)
         self._asked: list[Asked] = []
-        self._told: list[Columns] = []
+        self._told: list[Node] = []
         self._noted: set[str] = set()
         self._is_own_score = False  # processors were given other scores than the model's
+        self._feeding = Feeding()
+        self._is_asking = False  # the library's processors or stopping test
 
     # What the loop hands over
 
@@ -57,9 +64,26 @@ class OwnLoop:
         """Copy the logits of a forward; of a whole prompt the last position only."""
         kept = logits if logits.shape[1] <= _KEPT else logits[:, -1:]
         self._logits = kept.detach().clone()
+        if not self._is_asking:
+            self._feeding.made(self._logits[:, -1])
+
+    def feeding_began(self, ids: Any, held: int | None) -> None:
+        """A forward is fed, behind so many ids in its cache: that much has been chosen by now."""
+        if not self._is_asking:
+            whole = self._feeding.began(ids, held)
+            self._asked += [] if whole is None else [Asked(whole, is_fed=True)]
+
+    def _asks(self) -> None:
+        """The loop asks the library: what it says counts, not what is fed."""
+        if not self._is_asking:
+            self._is_asking = True
+            self._tree = ChoiceTree(self._prompt, self._fillers[0] if self._fillers else None)
+            self._told.clear()
+            self._asked.clear()
 
     def processing_began(self, ids: Any, raw: Any) -> Scores:
         """Copy what a round of processors is given."""
+        self._asks()
         self.is_scored = True
         scores = Scores(raw=raw.detach().clone(), logits=self._logits)
         self._scored.append((ids.clone(), scores))
@@ -67,6 +91,7 @@ class OwnLoop:
 
     def stopping_began(self, ids: Any) -> Asked:
         """Copy the ids at a stopping test."""
+        self._asks()
         self._asked.append(Asked(ids.clone()))
         return self._asked[-1]
 
@@ -74,51 +99,68 @@ class OwnLoop:
 
     def tell(self, run: Run, step: Step) -> None:
         """Tell the distributions that a step's choices came from; the choices themselves wait."""
-        if self._assemblers is None:
-            known = run.vocabulary
-            self._assemblers = [TextAssembler(known, row) for row in self._prompt if known]
         asked, self._asked = self._asked, []
         counts: dict[int, int] = {}
         for one in asked:
             chosen = self._take(run, step.number, one, counts)
-            self._told += [columns for _, columns in chosen]
-            self._tell_scores(run, step.number, chosen)
+            self._told += [node for _, node in chosen]
+            if one.is_fed:
+                self._feeding.tell(chosen)
+            else:
+                self._tell_scores(run, step.number, chosen)
         # What is scored and not chosen from yet may be for the next step.
-        self._scored = [one for one in self._scored if one[0].shape[1] >= self._tree.width]
+        waiting = [one for one in self._scored if one[0].shape[1] >= self._tree.width]
+        self._scored = waiting[-_WAITING:]
 
     def _take(
         self, run: Run, step: int, asked: Asked, counts: dict[int, int]
-    ) -> list[tuple[Ids, Columns]]:
+    ) -> list[tuple[Ids, Node]]:
         """What a stopping test was the first to be shown: each choice, and the ids before it."""
-        rows: list[Ids] = asked.ids.tolist()
-        parents, width = self._tree.parents(rows), self._tree.width
-        if None in parents:
+        rows: list[Ids] = asked.ids if isinstance(asked.ids, list) else asked.ids.tolist()
+        begun = self._tree.begun(rows)
+        if None in begun and asked.is_fed:
+            return []  # ids of another use
+        if None in begun:
             self._note(run, "ids go on from no row that was seen, so choices are missing")
-        assemblers, ends, forks = self._assemblers or [], [], []
-        chosen: list[tuple[Ids, Columns]] = []
-        for row, (ids, parent) in enumerate(zip(rows, parents, strict=True)):
-            node = Node() if parent is None else self._tree.end(parent)
-            fork = assemblers[parent or 0].fork() if assemblers else None
-            is_filler = row in self._reasons and not self._tree.is_crossed
-            for place in range(len(ids) if parent is None or is_filler else width, len(ids)):
-                columns = {
-                    "step": step,
-                    "row": row,
-                    "offset": counts.get(row, 0),
-                    "token_id": ids[place],
-                    "parent_row": parent,
-                    "text": fork.add(ids[place]) if fork else None,
-                }
+        ends: list[Node] = []
+        chosen: list[tuple[Ids, Node]] = []
+        for row, (ids, one) in enumerate(zip(rows, begun, strict=True)):
+            node, parent, known = one or Begun(Node(row, is_lost=True), row, len(ids))
+            # Behind a row's end a pad is no choice; whatever else stands there is one.
+            if node.reason is not None and all(each in self._fillers for each in ids[known:]):
+                ends.append(node)
+                continue
+            for place in range(known, len(ids)):
+                columns = {"step": step, "row": row, "offset": counts.get(row, 0)}
+                columns |= {"token_id": ids[place], "parent_row": parent}
                 counts[row] = counts.get(row, 0) + 1
-                node = node.add(columns)
-                chosen.append((ids[:place], columns))
-            if not is_filler and _says_stop(asked, row):
-                self._reasons[row] = finishes.reason(run, asked.fired, row, ids[-1], len(ids))
+                node = self._add(run, node, row, columns)
+                chosen.append((ids[:place], node))
+            if asked.is_fed and node.columns.get("token_id") in run.stop_ids:
+                node.reason = "eos"
+            elif node.reason is None and _says_stop(asked, row):
+                node.reason = finishes.reason(run, asked.fired, row, ids[-1], len(ids))
             ends.append(node)
-            forks += [fork] if fork else []
-        self._tree.go_on(rows, ends)
-        self._assemblers = forks
+        self._tree.go_on(rows, begun, ends)
         return chosen
+
+    def _add(self, run: Run, node: Node, row: int, columns: Columns) -> Node:
+        """A choice after another, with the text that becomes complete with it."""
+        text, node.text = node.text or self._text(run, node), None
+        columns["text"] = text.add(columns["token_id"]) if text else None
+        node = node.add(row, columns)
+        node.text = text
+        return node
+
+    def _text(self, run: Run, node: Node) -> TextAssembler | None:
+        """What has read a row up to a choice; anew where another way has gone on from it."""
+        if run.vocabulary is None:
+            return None
+        path, prompt = node.path(), node.root().row
+        text = TextAssembler(run.vocabulary, [] if node.is_lost else self._prompt[prompt])
+        for one in path:
+            text.add(one.columns["token_id"])
+        return text
 
     def _note(self, run: Run, words: str) -> None:
         """A fault of this loop, once a call."""
@@ -126,20 +168,24 @@ class OwnLoop:
             self._noted.add(words)
             run.recorder.fault("choices", f"{run.mode}: {words}")
 
-    def _tell_scores(self, run: Run, step: int, chosen: list[tuple[Ids, Columns]]) -> None:
+    def _tell_scores(self, run: Run, step: int, chosen: list[tuple[Ids, Node]]) -> None:
         """The distribution of each choice, where processors were given the ids before it."""
-        complete = ((ids, scores) for ids, scores in self._scored if scores.final is not None)
-        every = [(ids.tolist(), scores) for ids, scores in complete][::-1]  # the newest first
+        bare = self._tree.bare
+        every = [
+            ([*map(bare, ids.tolist())], scores)
+            for ids, scores in reversed(self._scored)  # the newest first
+            if scores.final is not None
+        ]
         found: dict[int, tuple[Scores, list[int], list[Columns]]] = {}
-        for history, columns in chosen:
-            source = _source(every, history, columns["parent_row"])
+        for history, node in chosen:
+            source = own_scores.source(every, bare(history), node.columns["parent_row"])
             if source is None:
                 self._note(run, "of some choices no scores were seen: no distribution is told")
                 continue
             scores, place = source
             _, places, mine = found.setdefault(id(scores), (scores, [], []))
             places.append(place)
-            mine.append(columns)
+            mine.append(node.columns)
         for scores, places, mine in found.values():
             self._tell_picks(run, step, scores, places, mine)
 
@@ -147,7 +193,7 @@ class OwnLoop:
         self, run: Run, step: int, scores: Scores, places: list[int], mine: list[Columns]
     ) -> None:
         picks = [Pick(n, one["row"], one["offset"]) for n, one in enumerate(mine)]
-        own, is_given = _own_logits(scores, places)
+        own, is_given = own_scores.own_logits(scores, places)
         self._is_own_score |= not is_given
         if own is None:
             self._note(run, "processors are given scores that are not the model's: raw means these")
@@ -165,86 +211,85 @@ class OwnLoop:
         """Write all choices, those of the returned rows as accepted.
 
         Returns:
-            Why each row ended, with its ids in `run.chosen`; None where the choices do not tell
-            what was returned.
+            Why each row ended, with its ids in `run.chosen` and that of the prompt which it goes on
+            from in `run.prompt_rows`; None where the choices do not tell what was returned.
         """
-        paths = self._tree.mark(returned)
-        is_plain = not self._tree.is_crossed
-        by_row: list[list[Columns]] = [[] for _ in self._prompt]
-        if is_plain:
-            for one in self._told:
-                by_row[one["row"]].append(one)
-            self._end_rows(by_row)
-        for columns in self._told:
-            choices.write(run, {"accepted": None if returned is None else False} | columns)
-        if self._is_own_score:
-            run.span.columns["mode"] += ", by scores of its own"
-        if not is_plain:
-            run.span.columns["mode"] += ", rows change places"
-            self._note(run, "rows change places: which sequence ended where is not seen")
-            return None
-        if returned is not None and not self._are_all(paths, by_row, returned):
-            run.span.columns["mode"] += ", not followed to the end"
+        if returned is not None and not self._is_asking:
+            chosen = self._take(run, run.number, Asked(returned, is_fed=True), {})
+            self._told += [node for _, node in chosen]
+            self._feeding.tell(chosen)
+        finish = self._end_rows(run) if returned is None else self._end_returned(run, returned)
+        known = None if returned is None else False
+        for node in self._told:
+            if node.reason is not None and not node.below:
+                node.columns.setdefault("finish", node.reason)
+            choices.write(run, {"accepted": None if node.is_lost else known} | node.columns)
+        mode = ", by scores of its own" if self._is_own_score else ""
+        if self._tree.is_crossed:
+            mode += ", rows change places"
+        if returned is None or not self.is_told:
+            mode += ", not followed to the end"
+        run.span.columns["mode"] += mode
+        return finish
+
+    def _end_returned(self, run: Run, returned: list[Ids]) -> list[str]:
+        """The ends of what was returned: each row's, as far as the choices tell."""
+        ways = self._tree.mark(returned)
+        ends = [
+            own_ends.of(way, self._fillers, run.stop_ids, is_asked=self._is_asking) for way in ways
+        ]
+        for way, end in zip(ways, ends, strict=True):
+            if way.path and end.finish != own_ends.UNKNOWN and end.is_told:
+                way.end.columns["finish"] = end.finish
+        run.prompt_rows = [way.root.row for way in ways]
+        run.chosen = [end.chosen for end in ends]
+        run.texts = [self._texts(run, way, end.chosen) for way, end in zip(ways, ends, strict=True)]
+        self.is_told = all(end.is_told for end in ends)
+        if not self._is_asking:
+            self._note(
+                run,
+                "it asks the library for nothing: its choices are told as it feeds and "
+                "returns them, not how they were made",
+            )
+        elif not self.is_told:
             self._note(run, "it returned ids that no stopping test was shown: these are no choices")
+        elif any(end.finish == own_ends.UNKNOWN for end in ends):
+            self._note(run, "no stopping test said of every returned row that it ends, or why")
+        return [end.finish for end in ends]
+
+    def _texts(self, run: Run, way: Way, chosen: Ids) -> list[str | None]:
+        """Text of each id of a sequence, its choices first."""
+        more = chosen[len(way.path) :]
+        if not more:
+            way.end.finish_text()
+        texts = [node.columns["text"] for node in way.path]
+        reader = self._text(run, way.end) if more else None
+        return texts + [reader.add(one) if reader else None for one in more]
+
+    def _end_rows(self, run: Run) -> list[str] | None:
+        """The ends of the rows themselves, where it isn't known which of them were returned."""
+        self.is_told = not (self._tree.is_crossed or self._tree.is_forked)
+        if not self.is_told:
+            self._note(
+                run,
+                "rows change places, and no ids that go on from a prompt were returned: "
+                "which sequence ended where is not seen",
+            )
             return None
-        run.chosen = [[one["token_id"] for one in mine] for mine in by_row]
-        run.texts = [[one["text"] for one in mine] for mine in by_row]
-        return [self._reasons.get(row, "unfinished") for row in range(len(by_row))]
-
-    def _end_rows(self, by_row: list[list[Columns]]) -> None:
-        """Complete each row's last choice: the rest of its text, and why the row ended."""
-        for row, mine in enumerate(by_row):
-            for one in mine:
-                one.setdefault("sequence", row)
-            if not mine:
-                continue
-            mine[-1]["finish"] = self._reasons.get(row, "unfinished")
-            if self._assemblers and mine[-1]["text"] is not None:
-                mine[-1]["text"] += self._assemblers[row].finish()
-
-    def _are_all(
-        self, paths: list[list[Node]], by_row: list[list[Columns]], returned: list[Ids]
-    ) -> bool:
-        """Whether the choices of each row are all that was returned of it, but for filler."""
-        return len(returned) == len(by_row) and all(
-            len(path) == len(mine)
-            and (row in self._reasons or len(self._prompt[row]) + len(mine) == len(returned[row]))
-            for row, (path, mine) in enumerate(zip(paths, by_row, strict=True))
-        )
+        by_row: list[list[Node]] = [[] for _ in self._prompt]
+        for node in self._told:
+            node.columns["sequence"] = node.row
+            by_row[node.row].append(node)
+        run.prompt_rows = list(range(len(by_row)))
+        run.chosen = [[node.columns["token_id"] for node in mine] for mine in by_row]
+        unsaid = "unfinished" if self._is_asking else own_ends.UNKNOWN
+        for last in (mine[-1] for mine in by_row if mine):
+            last.columns["finish"] = last.reason or unsaid
+            last.finish_text()
+        run.texts = [[node.columns["text"] for node in mine] for mine in by_row]
+        return [mine[-1].columns["finish"] if mine else unsaid for mine in by_row]
 
 
 def _says_stop(asked: Asked, row: int) -> bool:
     answers = [] if asked.stopped is None else asked.stopped.reshape(-1).tolist()
     return row < len(answers) and bool(answers[row])
-
-
-def _source(
-    every: list[tuple[list[Ids], Scores]], history: Ids, parent: int
-) -> tuple[Scores, int] | None:
-    """The scores that were made for these ids, and their row: the parent's own, if it has them."""
-    for given, scores in every:
-        if parent < len(given) and given[parent] == history:
-            return scores, parent
-        if history in given:
-            return scores, given.index(history)
-    return None
-
-
-def _own_logits(scores: Scores, places: list[int]) -> tuple[Any, bool]:
-    """The model's own logits behind rows of scores, and whether the scores are these.
-
-    None where nothing shows which they are.
-    """
-    if scores.logits is None:
-        return None, False
-    raw, flat = scores.raw[places].float(), scores.logits.flatten(0, 1)
-    rows = []
-    for one in raw:
-        apart = one - flat.float()
-        is_same = (apart.amax(-1) - apart.amin(-1)) <= _NEAR * one.abs().amax().clamp(min=1)
-        rows += is_same.nonzero()[:1].flatten().tolist()
-    if len(rows) == len(places):
-        return flat[rows], True
-    # Made of several layers' logits, as DoLa does: each row of those of the same row.
-    is_row_by_row = len(scores.raw) == len(scores.logits)
-    return (scores.logits[places, -1] if is_row_by_row else None), False

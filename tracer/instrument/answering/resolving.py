@@ -22,7 +22,7 @@ def resolve(run: Run, step: Step, *, goes_on: bool) -> None:
     with state.own_work("step resolved"):
         with recorder.guard("steps"):
             _complete_row(run, step, goes_on)
-        if step.chose:
+        if step.chose or run.loop is not None:  # which tells a choice by what it feeds next
             with recorder.guard("choices"):
                 _tell_choices(run, step)
         if step.row is not None:

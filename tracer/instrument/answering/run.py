@@ -51,6 +51,9 @@ class Run:
         self.mode = ""
         self.prompt: list[list[int]] = []
         self.chosen: list[list[int]] = []
+        self.prompt_rows: list[
+            int
+        ] = []  # of the prompts that the answers of another's loop go on from
         self.last_choice: dict[int, dict[str, Any]] = {}
         self.texts: list[list[str | None]] = []
         self.finished: list[bool] = []
@@ -179,11 +182,14 @@ class Run:
 
     def is_between_forwards(self, model: Any) -> bool:
         """Whether a loop of the user's own may call this model past its preparation of inputs."""
-        is_free = self.step is None or self.step.columns.get("forward_ns") is not None
-        is_ready = "_get_stopping_criteria" in self.parts and not self.is_processing
-        return callable(self.kwargs.get("custom_generate")) and (
-            model is self.model and is_free and is_ready
-        )
+        given, is_free = self.kwargs.get("custom_generate"), not self.is_processing
+        if self.step is not None and self.step.columns.get("forward_ns") is None:
+            is_free = False
+        if isinstance(given, str):  # code of a folder, which prepares what it likes, or nothing
+            is_ready = not self.delegates and (self.is_custom or not self.mode)
+        else:
+            is_ready = callable(given) and "_get_stopping_criteria" in self.parts
+        return is_free and is_ready and model is self.model
 
     def forward_began(self, device: Any = None) -> None:
         """The model's forward begins, on this device."""

@@ -80,6 +80,28 @@ class Encoding:
         rows, mask = repeat(whole.rows, times), whole.mask and repeat(whole.mask, times)
         return dataclasses.replace(whole, rows=rows, mask=mask, times=times, source=whole)
 
+    def of(self, places: list[int]) -> Encoding | None:
+        """The same with the rows at these places; None where its pictures would change places."""
+        whole = self.source or self
+        rows = [place // self.times for place in places]
+        times = len(rows) // (len(whole.rows) or 1)
+        if rows == repeat(list(range(len(whole.rows))), times):
+            return whole.repeated(times)
+        if whole.images:
+            return None
+
+        def at(every: list[Any]) -> list[Any]:
+            return [every[row] if row < len(every) else None for row in rows]
+
+        return dataclasses.replace(
+            whole,
+            rows=at(whole.rows),
+            mask=whole.mask and at(whole.mask),
+            prompts=at(whole.prompts),
+            pieces=at(whole.pieces),
+            source=whole,
+        )
+
     def consume(self) -> None:
         """A model call has taken it: that call tells its tokens and images."""
         (self.source or self).consumed = True
