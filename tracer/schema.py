@@ -16,6 +16,15 @@ SHAPE_MISFIT: Final = "its shape does not fit "
 """How `checkpoint_tensors.because` of a tensor begins that was refused; parameters follow."""
 CLASS_EXPECTS: Final = "; its class expects it in no file"
 """How `placements.because` of a parameter ends that the class computes by itself."""
+DEFAULT_DTYPE: Final = "torch.get_default_dtype"
+SHARED_BY_THREADS: Final = (
+    "torch.nn.Module.register_parameter",
+    "transformers.PreTrainedModel.tie_weights",
+    "torch.linspace",
+    "transformers.modeling_utils._init_weights",
+    DEFAULT_DTYPE,
+)
+"""`faults.target` of what loads that overlap in several threads may leave changed for all."""
 
 Kind = Literal["integer", "real", "boolean", "text", "json", "bytes"]
 Provenance = Literal["measured", "derived", "estimated"]

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import dataclasses
 import functools
-from typing import Final, Literal
+from typing import Final, Literal, NamedTuple
 
 Route = Literal["root", "inner", "job"]
 Version = tuple[int, int]
@@ -762,6 +762,52 @@ IGNORED_LOAD_ARGUMENTS: Final[tuple[tuple[Version, tuple[str, ...]], ...]] = (
 )
 """Arguments that from_pretrained accepts and drops (modeling_utils.py), with the first release that
 drops just these; newest first."""
+
+
+class Aside(NamedTuple):
+    """Something of the whole process that a load replaces while a class builds itself.
+
+    Attributes:
+        module, path: Where it is.
+        stand_in: How the name of what then stands there ends; `False` for that value.
+        effect: What it does to everything else that is built meanwhile.
+    """
+
+    module: str
+    path: str
+    stand_in: str
+    effect: str
+
+
+PUT_ASIDE: Final[dict[str, Aside]] = {
+    "torch.nn.Module.register_parameter": Aside(
+        "torch",
+        "nn.Module.register_parameter",
+        "register_empty_parameter",
+        "every parameter that is set in this process goes to the meta device and loses its values",
+    ),
+    "transformers.PreTrainedModel.tie_weights": Aside(
+        _MODELING,
+        "PreTrainedModel.tie_weights",
+        "no_tie_weights.<locals>.empty_func",
+        "no model of this process is tied, so a head that is in no file stays without values",
+    ),
+    "torch.linspace": Aside(
+        "torch",
+        "linspace",
+        "_safe_linspace",
+        "it gives tensors on the CPU, whatever the default device",
+    ),
+    "transformers.modeling_utils._init_weights": Aside(
+        _MODELING,
+        "_init_weights",
+        "False",
+        "a model that is made from a configuration keeps what its memory held before",
+    ),
+}
+"""By the name that `faults.target` bears (initialization.py and modeling_utils.py of transformers,
+big_modeling.py of accelerate)."""
+
 
 USED_CONVERSIONS: Final = "_weight_conversions"
 """Attribute of a model of generation 5: the conversions that its load made use of."""

@@ -13,6 +13,7 @@ from typing import Any
 from tracer.instrument import measure, memory, modules
 from tracer.instrument.hooks import every_module
 from tracer.instrument.loads import (
+    at_once,
     checkpoint_files,
     folder_facts,
     gguf_names,
@@ -87,7 +88,7 @@ def model_call(state: ThreadState, call: Call) -> Observer:
     load = Load(state, span.seq, name, arguments)
     load.by_user = _given_by_the_user(state, arguments)
     load.built_class = call.args[0] if call.args else None
-    outer, state.load = state.load, load
+    outer = at_once.begin(state, load)
     memory.sample_memory(state, "resolve", "before the load")
     outcome = yield None
     model = outcome.result[0] if isinstance(outcome.result, tuple) else outcome.result
@@ -105,7 +106,7 @@ def model_call(state: ThreadState, call: Call) -> Observer:
         else:
             with recorder.guard("checkpoint_tensors"):
                 folder_facts.tell_checkpoint(load)
-    state.load = outer
+    at_once.end(state, load, outer)
     for identity in load.keys:
         JOBS.pop(identity, None)
     load.keys.clear()
