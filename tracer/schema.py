@@ -207,8 +207,8 @@ _TABLES = (
         _text("file", "File that it was read from"),
         _text("stored_dtype", "dtype in the file"),
         _text("loaded_dtype", "dtype after the read and cast"),
-        _json("shape", "Shape in the file"),
-        _integer("size_bytes", "Bytes of the tensor in the file"),
+        _json("shape", "Shape in the file, or of this rank's part of it where only that is read"),
+        _integer("size_bytes", "Bytes of that in the file"),
         _integer("queue_ns", "Wait between submission to a worker and its start"),
         _integer("read_ns", "Indexing the file: a map of pages, or a real read"),
         # Generation 4 casts between two functions that are seen: there this is a difference.

@@ -87,6 +87,8 @@ _BEAM_SEARCH = "generation.utils.GenerationMixin._beam_search"
 _ASSISTED = "generation.utils.GenerationMixin._assisted_decoding"
 _WEIGHTS = "modeling_utils.convert_and_load_state_dict_in_model"
 HAD_A_PLACE: Final = f"{_WEIGHTS}: a tensor had a place in the model"
+READ_WHOLE: Final = f"{_WEIGHTS}: a tensor had a place that is not cut between ranks"
+READ_IN_PART: Final = f"{_WEIGHTS}: a tensor had a place that is cut between ranks"
 WAS_SET: Final = f"{_WEIGHTS}: a parameter got values that are not offloaded to the disk"
 
 
@@ -333,6 +335,9 @@ TARGETS: Final[tuple[Target, ...]] = (
     _part(f"{_DISTRIBUTED}:DistributedMixin", "prepare_distribute_model", "dispatch"),
     _part(f"{_DISTRIBUTED}:DistributedMixin", "maybe_distribute_model", "dispatch"),
     _load_stage("initialize_tensor_parallelism", "dispatch", None, LATE_FOUR, FIVE),
+    # Before that release it is done in the body of from_pretrained.
+    _part("torch.distributed", "init_process_group", "dispatch", None),
+    _part("torch.distributed", "init_device_mesh", "dispatch", None),
     _load_stage("caching_allocator_warmup", "place", None),
     _method("_load_pretrained_model", "tensor_load", since=FIVE),
     # Weights: headers first, then lazy reads in worker threads, converted and set by this thread.
@@ -348,7 +353,13 @@ TARGETS: Final[tuple[Target, ...]] = (
     ),
     _once_a_tensor(_CONVERT, "spawn_materialize", "loads.reads.submitted"),
     # Runs in worker threads, which find their load by the tensor that they read.
-    _once_a_tensor(_CONVERT, "_materialize_copy", "loads.reads.read"),
+    _once_a_tensor(_CONVERT, "_materialize_copy", "loads.reads.read", READ_WHOLE),
+    _once_a_tensor(
+        "transformers.distributed.sharding_utils:DtensorShardOperation",
+        "shard_tensor",
+        "loads.reads.read_part",
+        READ_IN_PART,
+    ),
     _once_a_tensor(f"{_CONVERT}:WeightTransform", "add_tensor", "loads.reads.planned"),
     _once_a_tensor(f"{_CONVERT}:WeightTransform", "materialize_tensors", "loads.reads.awaited"),
     _once_a_tensor(f"{_CONVERT}:WeightRenaming", "convert", "loads.reads.converted", None),

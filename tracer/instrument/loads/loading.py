@@ -28,7 +28,7 @@ from tracer.instrument.loads import (
 )
 from tracer.instrument.loads.load_notes import JOBS, Load
 from tracer.instrument.stages import Call, Observer, open_call, open_span
-from tracer.instrument.targets import HAD_A_PLACE, WAS_SET
+from tracer.instrument.targets import HAD_A_PLACE, READ_IN_PART, READ_WHOLE, WAS_SET
 from tracer.instrument.verifying import verification
 from tracer.recorder import Recorder
 from tracer.spans import ThreadState, uncollected
@@ -218,8 +218,10 @@ def _note_done(recorder: Recorder, model: Any, missing: Collection[str]) -> None
     done = recorder.targets_done
     for name, one in model.named_parameters():
         if name not in missing:
+            is_cut = hasattr(one, "placements")  # a DTensor
             done[HAD_A_PLACE] += 1
-            if one.device.type != "meta":
+            done[READ_IN_PART if is_cut else READ_WHOLE] += 1
+            if not is_cut and one.device.type != "meta":
                 done[WAS_SET] += 1
                 return  # mostly the first one
 
