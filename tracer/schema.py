@@ -16,6 +16,8 @@ SHAPE_MISFIT: Final = "its shape does not fit "
 """How `checkpoint_tensors.because` of a tensor begins that was refused; parameters follow."""
 CLASS_EXPECTS: Final = "; its class expects it in no file"
 """How `placements.because` of a parameter ends that the class computes by itself."""
+NESTED_FILE: Final = " holds a dictionary within a dictionary: "
+"""In `faults.reason` of a `.bin` whose tensors lie one level down, where no load looks."""
 DEFAULT_DTYPE: Final = "torch.get_default_dtype"
 SHARED_BY_THREADS: Final = (
     "torch.nn.Module.register_parameter",

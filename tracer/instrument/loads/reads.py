@@ -165,22 +165,15 @@ def read_part(name: str) -> Wrap:
     return wrap
 
 
-def _note_part(
-    load: Load,
-    source: Any,
-    timed: _TimedSlice,
-    event: tuple[int, int, int, str],
-    faults: tuple[int, int] | None,
-    tensor: Any,
-) -> None:
-    """Note a read of a part; nothing is read of what belongs to other ranks alone."""
-    key = load.keys[id(source)]
+def _note_part(load: Load, source: Any, timed: _TimedSlice, event: Any, *rest: Any) -> None:
+    """As `_note_read`; of what belongs to other ranks alone nothing is read."""
+    key, tensor = load.keys[id(source)], rest[-1]
     if tensor is None and event[3] == "ok":
         load.of_other_ranks.add(key)
         return
     if tensor is not None:
         load.cut_parts[key] = tuple(tensor.shape)
-    _note_read(load, source, timed, event, faults, tensor)
+    _note_read(load, source, timed, event, *rest)
 
 
 def _note_read(
