@@ -584,21 +584,6 @@ def test_rows_that_end_early_are_padded_with_the_others(rows):
     assert not broken(judge(rows))
 
 
-def test_tensors_that_were_sharded_as_they_were_read_have_fates_without_reads(rows):
-    """Tensor parallel: the recorder says that it could not time such reads."""
-    del rows["tensor_loads"][2:]
-    reason = "tensors are sharded as they are read (tensor parallel): reads are not timed"
-    target = "core_model_loading._materialize_copy"
-    rows["faults"] = [{"seq": 900, "target": target, "reason": reason}]
-    answer = judge(rows)
-    assert not broken(answer)
-    row = answer.loc["1 reads = fates"]
-    assert row["verdict"] == "holds"
-    assert "2 tensors read; reads of sharded tensors were not seen" in row["found"]
-    rows["checkpoint_tensors"][0]["fate"] = "skipped"
-    assert list(broken(judge(rows))) == ["1 reads = fates"]
-
-
 def test_an_image_that_reached_no_model_is_counted_only(rows):
     rows["images"][0]["replaced_embeddings"] = None
     answer = judge(rows)

@@ -5,12 +5,35 @@ Decided from what was read already; this module opens no file.
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterable, Iterator, Mapping
 
 from tracer.checkpoint import Header, Index
 from tracer.explain.sentences import phrase
+from tracer.formats import pickled
 from tracer.formats.entries import size_of
 from tracer.problems import Problem, named, problem
+
+
+def of_pickle(file: str, header: Header) -> Iterator[Problem]:
+    """Whether tensors of a `.bin` lie in a dictionary of their own: no load looks in there."""
+    outer = json.loads(header.metadata.get(pickled.NESTED, "[]"))
+    inside = [key for key in header.tensors if key.startswith(tuple(f"{one}." for one in outer))]
+    if inside:
+        yield problem(
+            "nested",
+            phrase(
+                "folders.nested",
+                file=file,
+                keys=named(outer),
+                number=len(inside),
+                first=inside[0].removeprefix(f"{outer[0]}."),
+            ),
+            file=file,
+            key=outer[0],
+            expected=0,
+            found=len(inside),
+        )
 
 
 def of_header(file: str, header: Header) -> Iterator[Problem]:

@@ -39,6 +39,7 @@ KINDS: Final[dict[str, Level]] = {
     "not_in_index": "warning",
     "held_twice": "warning",
     "total_size": "warning",
+    "nested": "warning",
     "stray_file": "note",
     # Of the folder
     "no_folder": "error",
@@ -65,7 +66,7 @@ _SPOIL_A_FILE: Final = {
     "wrong_format", "header_cut", "tail_cut", "damaged_header", "extra_bytes", "gap",
     "size_mismatch", "damaged_json", "damaged_index", "outside_folder",
 }  # fmt: skip
-_OF_NAMES: Final = {"not_held", "misplaced", "not_in_index", "held_twice"}
+_OF_NAMES: Final = {"not_held", "misplaced", "not_in_index", "held_twice", "nested"}
 _MOST_NAMES: Final = 3
 
 

@@ -16,6 +16,17 @@ SHAPE_MISFIT: Final = "its shape does not fit "
 """How `checkpoint_tensors.because` of a tensor begins that was refused; parameters follow."""
 CLASS_EXPECTS: Final = "; its class expects it in no file"
 """How `placements.because` of a parameter ends that the class computes by itself."""
+NESTED_FILE: Final = " holds a dictionary within a dictionary: "
+"""In `faults.reason` of a `.bin` whose tensors lie one level down, where no load looks."""
+DEFAULT_DTYPE: Final = "torch.get_default_dtype"
+SHARED_BY_THREADS: Final = (
+    "torch.nn.Module.register_parameter",
+    "transformers.PreTrainedModel.tie_weights",
+    "torch.linspace",
+    "transformers.modeling_utils._init_weights",
+    DEFAULT_DTYPE,
+)
+"""`faults.target` of what loads that overlap in several threads may leave changed for all."""
 
 Kind = Literal["integer", "real", "boolean", "text", "json", "bytes"]
 Provenance = Literal["measured", "derived", "estimated"]
@@ -198,8 +209,8 @@ _TABLES = (
         _text("file", "File that it was read from"),
         _text("stored_dtype", "dtype in the file"),
         _text("loaded_dtype", "dtype after the read and cast"),
-        _json("shape", "Shape in the file"),
-        _integer("size_bytes", "Bytes of the tensor in the file"),
+        _json("shape", "Shape in the file, or of this rank's part of it where only that is read"),
+        _integer("size_bytes", "Bytes of that in the file"),
         _integer("queue_ns", "Wait between submission to a worker and its start"),
         _integer("read_ns", "Indexing the file: a map of pages, or a real read"),
         # Generation 4 casts between two functions that are seen: there this is a difference.

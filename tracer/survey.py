@@ -266,6 +266,8 @@ def _disagreements(
     for path in chosen:
         if path in headers and formats.get(path) == "safetensors":
             yield from disagreements.of_header(path, headers[path])
+        elif path in headers and formats.get(path) == "pickle":
+            yield from disagreements.of_pickle(path, headers[path])
     if index is not None and entry is not None:
         present = [
             file.path

@@ -9,7 +9,7 @@ import pytest
 import torch
 
 from tracer.errors import CheckpointError
-from tracer.formats.pickled import read_header
+from tracer.formats.pickled import NESTED, read_header
 
 STATE = {
     "a.weight": torch.arange(6, dtype=torch.float32).reshape(2, 3),
@@ -63,6 +63,8 @@ def test_parameters_and_a_wrapped_state_dict_are_read(tmp_path):
     }
     wrapped = read_header(saved(tmp_path, {"epoch": 3, "state_dict": module.state_dict()}))
     assert list(wrapped.tensors) == ["state_dict.weight", "state_dict.bias"]
+    assert plain.metadata == {}
+    assert wrapped.metadata == {NESTED: '["state_dict"]'}
 
 
 class _Bomb:

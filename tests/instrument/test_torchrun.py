@@ -74,7 +74,7 @@ def said_by(out, rank):
     return json.loads((out / f"rank-{rank}.json").read_text())
 
 
-pytestmark = pytest.mark.slow
+pytestmark = [pytest.mark.slow, pytest.mark.generations]
 
 
 def test_the_answer_is_the_same_with_and_without_a_recording(out):
@@ -127,6 +127,25 @@ def test_each_rank_compares_its_part_of_every_weight(out):
     assert set(parts) == {2}  # each rank its own
     audit = trace.audit().set_index("check")
     assert audit.loc["4 values = sources", "verdict"] == "holds"
+
+
+def test_every_read_of_every_rank_is_timed(out):
+    """Of a tensor that is cut each rank reads its part, and together they read all of it once."""
+    trace = tracer.open_trace(out / "load")
+    assert trace.rows("faults") == 0
+    loads, held = trace["tensor_loads"], trace["checkpoint_tensors"]
+    assert len(loads) == len(held)
+    assert loads[["read_ns", "cast_ns"]].notna().all(axis=None)
+    assert set(loads["status"]) == {"ok"}
+    assert set(loads["discarded"]) == {False}
+    whole = held.set_index(["rank", "key"])["size_bytes"]
+    part = loads.set_index(["rank", "key"])["size_bytes"]
+    shares = (part / whole).groupby("key").sum()
+    assert set(shares) == {1.0, 2.0}  # halves, or both ranks the whole
+    assert (shares == 1).sum() > 10
+    audit = trace.audit().set_index("check")
+    assert audit.loc["1 reads = fates", "verdict"] == "holds"
+    assert audit.loc["8 targets seen", "verdict"] == "holds"
 
 
 def test_steps_of_both_ranks_lie_side_by_side_on_one_time_line(out):

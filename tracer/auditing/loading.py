@@ -18,12 +18,6 @@ from tracer.explain.sentences import recorded, then
 
 _FATES: Final = {"loaded", "converted", "unexpected", "skipped", "discarded"}
 _READ: Final = {"loaded", "converted", "discarded"}
-# With tensor parallelism the library reads pieces of tensors in a way that is not observed. The
-# recorder says so once in a recording, by one of these targets (of generation 5, of generation 4).
-_SHARDED_READS: Final = (
-    "core_model_loading._materialize_copy",
-    "modeling_utils.shard_and_distribute_module",
-)
 _GGUF_ALIGNMENT: Final = 32  # of each tensor's bytes, unless general.alignment says otherwise
 _SIZE_OF_LENGTH: Final = 8  # a safetensors file begins with the length of its header
 
@@ -46,16 +40,11 @@ def check_fates(source: Source) -> Iterator[Finding]:
     unused = {row[:4] for row in tuples(reads, *key, "discarded") if row[4]}
     strange = {row for row in read if fates.get(row) not in _READ}
     strange -= {row for row in unused if row in fates}
-    are_all_seen = not is_one_of(source["faults"]["target"], *_SHARDED_READS).any()
-    if are_all_seen:
-        strange |= {row for row, fate in fates.items() if fate in _READ and row not in read}
+    strange |= {row for row, fate in fates.items() if fate in _READ and row not in read}
     strange -= {*tuples(bad, *key)}  # which reads would fit can't be told
     found = counted("reads", len(read), len(strange))
-    if not are_all_seen:
-        found = then(found, told("sharded"))
     names = sorted(f"{file}: {name}" for _, _, file, name in strange)
-    judged = len(fates) if are_all_seen else len(read)
-    yield Finding("1 reads = fates", found, names, judged)
+    yield Finding("1 reads = fates", found, names, len(fates))
 
 
 def check_placements(source: Source) -> Iterator[Finding]:

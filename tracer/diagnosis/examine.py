@@ -12,6 +12,7 @@ from typing import Any, Final
 
 from tracer import explain
 from tracer.diagnosis import (  # noqa: F401  (each enters its rules)
+    at_once,
     batches,
     caches,
     decoding,

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from typing import Final
 
+from tracer.diagnosis.at_once import emptied_loads
 from tracer.diagnosis.finding import Found, Untold, rows_of
 from tracer.diagnosis.placed import model_title, other_names, placed_by_model
 from tracer.diagnosis.rules import Answers, rule
@@ -79,8 +80,9 @@ def tie_overwrote(trace: Trace) -> Answers:
 @rule("left_on_meta", "fatal", "trace", "huggingface/transformers#38870")
 def left_on_meta(trace: Trace) -> Answers:
     """Parameters and buffers without data that are not offloaded either."""
+    explained = emptied_loads(trace)
     for model, placed in placed_by_model(trace):
-        empty = placed[placed["residence"] == "meta"]
+        empty = placed[(placed["residence"] == "meta") & ~placed["call"].isin(explained)]
         if len(empty):
             yield Found(
                 {

@@ -25,6 +25,7 @@ from tracer.diagnosis.placed import (
 from tracer.diagnosis.rules import Answers, rule
 from tracer.inspecting.othernames import NameRule, numbered
 from tracer.inspecting.wrappers import mapping_text
+from tracer.schema import NESTED_FILE
 from tracer.trace import Trace
 from tracer.views import labels
 
@@ -35,8 +36,9 @@ _NAMES: Final = "QwenLM/Qwen3-VL#1195, illuin-tech/colpali#414"
 @rule("weights_initialised", "fatal", "trace", _TASKS)
 def weights_initialised(trace: Trace) -> Answers:
     """Parameters that no file held, and that nothing better explains."""
+    nested = set(_nested(trace)["call"])
     for model, placed in placed_by_model(trace):
-        random = random_parameters(placed)
+        random = random_parameters(placed[~placed["call"].isin(nested)])
         other = misfit_parameters(trace, model) | explained_parameters(trace, model, placed)
         rest = random[~random["param"].isin(other)]
         rest = rest[~_in_new_head(placed, rest)] if len(rest) else rest
@@ -52,6 +54,26 @@ def weights_initialised(trace: Trace) -> Answers:
                 },
                 rows_of("placements", rest, "origin", "because", "shape"),
             )
+
+
+@rule("weights_nested", "fatal", "trace")
+def weights_nested(trace: Trace) -> Answers:
+    """A `.bin` whose tensors lie one level down, so that no load finds them."""
+    faults = _nested(trace)
+    if len(faults):
+        placed = trace["placements"]
+        random = random_parameters(placed[placed["call"].isin(faults["call"])])
+        files = faults["target"].drop_duplicates().tolist()
+        yield Found(
+            {"files": files},
+            rows_of("faults", faults, "target", "reason")
+            + rows_of("placements", random, "origin", "because", "shape"),
+        )
+
+
+def _nested(trace: Trace) -> pd.DataFrame:
+    faults = trace["faults"]
+    return faults[faults["reason"].fillna("").str.contains(NESTED_FILE, regex=False)]
 
 
 @rule("head_random", "fatal", "trace")

@@ -7,6 +7,7 @@ zip archive of today and the bare pickles of torch before 1.6.
 
 from __future__ import annotations
 
+import json
 import math
 import os
 import zipfile
@@ -20,6 +21,8 @@ from tracer.formats import signature
 from tracer.formats.entries import DTYPES, Header, TensorEntry
 from tracer.formats.opcodes import Rebuilt, Storage, read_pickle
 
+NESTED: Final = "dictionaries of tensors"
+"""What a header's metadata calls the names that hold tensors one level down, as a JSON list."""
 _LARGEST_PICKLE: Final = 500_000_000
 _MAGIC: Final = 0x1950A86A20F9469CFC6C  # what the first pickle of the old form says
 _LOCAL_HEADER: Final = 30  # of a zip member; its name and an extra field follow
@@ -99,7 +102,7 @@ def _read_zip(file: BinaryIO, name: str, file_bytes: int) -> Header:
         for path, member in members.items()
         if path.startswith(f"{folder}data/")
     }
-    return Header(size, file_bytes, {}, _entries(content, places, name))
+    return Header(size, file_bytes, _metadata(content), _entries(content, places, name))
 
 
 def _data_offset(file: BinaryIO, member: zipfile.ZipInfo) -> int:
@@ -140,7 +143,7 @@ def _read_old(file: BinaryIO, name: str, file_bytes: int) -> Header:
             found=file_bytes,
             missing_bytes=offset - file_bytes,
         )
-    return Header(header_bytes, file_bytes, {}, _entries(content, places, name))
+    return Header(header_bytes, file_bytes, _metadata(content), _entries(content, places, name))
 
 
 def _tensors(content: Any, file: str) -> dict[str, Rebuilt]:
@@ -152,6 +155,16 @@ def _tensors(content: Any, file: str) -> dict[str, Rebuilt]:
         if isinstance(inner, Mapping):
             found |= {f"{name}.{key}": one for key, one in inner.items() if type(one) is Rebuilt}
     return {str(name): one for name, one in found.items()}
+
+
+def _metadata(content: Any) -> dict[str, str]:
+    """Which of a file's names stand for dictionaries of tensors, where a load sees no tensor."""
+    inner = [
+        str(name)
+        for name, one in content.items()
+        if isinstance(one, Mapping) and any(type(each) is Rebuilt for each in one.values())
+    ]
+    return {NESTED: json.dumps(inner, ensure_ascii=False)} if inner else {}
 
 
 def _entries(content: Any, places: Mapping[str, _Place], file: str) -> dict[str, TensorEntry]:

@@ -7,7 +7,6 @@ weight is read, no code of the folder is run.
 
 from __future__ import annotations
 
-import contextlib
 import dataclasses
 import math
 from collections.abc import Iterator, Mapping
@@ -157,6 +156,8 @@ def _built(inspection: Inspection, model_class: Any, dtype: str) -> Any:
     import torch
     import transformers
 
+    from tracer.instrument.building import default_dtype
+
     kind = getattr(torch, dtype, None)
     if not isinstance(kind, torch.dtype):
         raise _NotBuilt("no_dtype", dtype=dtype)
@@ -169,7 +170,7 @@ def _built(inspection: Inspection, model_class: Any, dtype: str) -> Any:
         raise _NotBuilt("no_class", release=transformers.__version__, name=named_class)
     try:
         config = found.config_class.from_pretrained(inspection.folder)
-        with _default_dtype(kind), torch.device("meta"):
+        with default_dtype(kind), torch.device("meta"):
             model = found(config)
         model.tie_weights()
     # Whatever a stranger's configuration makes the library raise is an answer, not a crash.
@@ -177,18 +178,6 @@ def _built(inspection: Inspection, model_class: Any, dtype: str) -> Any:
         why = f"{type(error).__name__}: {error}"
         raise _NotBuilt("not_built", name=named_class, error=why) from error
     return model
-
-
-@contextlib.contextmanager
-def _default_dtype(kind: Any) -> Iterator[None]:
-    import torch
-
-    before = torch.get_default_dtype()
-    torch.set_default_dtype(kind)
-    try:
-        yield
-    finally:
-        torch.set_default_dtype(before)
 
 
 def _stored(inspection: Inspection) -> tuple[dict[str, TensorEntry], dict[str, str]]:

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import dataclasses
 import functools
-from typing import Final, Literal
+from typing import Final, Literal, NamedTuple
 
 Route = Literal["root", "inner", "job"]
 Version = tuple[int, int]
@@ -89,6 +89,8 @@ _BEAM_SEARCH = "generation.utils.GenerationMixin._beam_search"
 _ASSISTED = "generation.utils.GenerationMixin._assisted_decoding"
 _WEIGHTS = "modeling_utils.convert_and_load_state_dict_in_model"
 HAD_A_PLACE: Final = f"{_WEIGHTS}: a tensor had a place in the model"
+READ_WHOLE: Final = f"{_WEIGHTS}: a tensor had a place that is not cut between ranks"
+READ_IN_PART: Final = f"{_WEIGHTS}: a tensor had a place that is cut between ranks"
 WAS_SET: Final = f"{_WEIGHTS}: a parameter got values that are not offloaded to the disk"
 
 
@@ -349,6 +351,9 @@ TARGETS: Final[tuple[Target, ...]] = (
     _part(f"{_DISTRIBUTED}:DistributedMixin", "prepare_distribute_model", "dispatch"),
     _part(f"{_DISTRIBUTED}:DistributedMixin", "maybe_distribute_model", "dispatch"),
     _load_stage("initialize_tensor_parallelism", "dispatch", None, LATE_FOUR, FIVE),
+    # Before that release it is done in the body of from_pretrained.
+    _part("torch.distributed", "init_process_group", "dispatch", None),
+    _part("torch.distributed", "init_device_mesh", "dispatch", None),
     _load_stage("caching_allocator_warmup", "place", None),
     _method("_load_pretrained_model", "tensor_load", since=FIVE),
     # Weights: headers first, then lazy reads in worker threads, converted and set by this thread.
@@ -364,7 +369,13 @@ TARGETS: Final[tuple[Target, ...]] = (
     ),
     _once_a_tensor(_CONVERT, "spawn_materialize", "loads.reads.submitted"),
     # Runs in worker threads, which find their load by the tensor that they read.
-    _once_a_tensor(_CONVERT, "_materialize_copy", "loads.reads.read"),
+    _once_a_tensor(_CONVERT, "_materialize_copy", "loads.reads.read", READ_WHOLE),
+    _once_a_tensor(
+        "transformers.distributed.sharding_utils:DtensorShardOperation",
+        "shard_tensor",
+        "loads.reads.read_part",
+        READ_IN_PART,
+    ),
     _once_a_tensor(f"{_CONVERT}:WeightTransform", "add_tensor", "loads.reads.planned"),
     _once_a_tensor(f"{_CONVERT}:WeightTransform", "materialize_tensors", "loads.reads.awaited"),
     _once_a_tensor(f"{_CONVERT}:WeightRenaming", "convert", "loads.reads.converted", None),
@@ -793,6 +804,52 @@ IGNORED_LOAD_ARGUMENTS: Final[tuple[tuple[Version, tuple[str, ...]], ...]] = (
 )
 """Arguments that from_pretrained accepts and drops (modeling_utils.py), with the first release that
 drops just these; newest first."""
+
+
+class Aside(NamedTuple):
+    """Something of the whole process that a load replaces while a class builds itself.
+
+    Attributes:
+        module, path: Where it is.
+        stand_in: How the name of what then stands there ends; `False` for that value.
+        effect: What it does to everything else that is built meanwhile.
+    """
+
+    module: str
+    path: str
+    stand_in: str
+    effect: str
+
+
+PUT_ASIDE: Final[dict[str, Aside]] = {
+    "torch.nn.Module.register_parameter": Aside(
+        "torch",
+        "nn.Module.register_parameter",
+        "register_empty_parameter",
+        "every parameter that is set in this process goes to the meta device and loses its values",
+    ),
+    "transformers.PreTrainedModel.tie_weights": Aside(
+        _MODELING,
+        "PreTrainedModel.tie_weights",
+        "no_tie_weights.<locals>.empty_func",
+        "no model of this process is tied, so a head that is in no file stays without values",
+    ),
+    "torch.linspace": Aside(
+        "torch",
+        "linspace",
+        "_safe_linspace",
+        "it gives tensors on the CPU, whatever the default device",
+    ),
+    "transformers.modeling_utils._init_weights": Aside(
+        _MODELING,
+        "_init_weights",
+        "False",
+        "a model that is made from a configuration keeps what its memory held before",
+    ),
+}
+"""By the name that `faults.target` bears (initialization.py and modeling_utils.py of transformers,
+big_modeling.py of accelerate)."""
+
 
 USED_CONVERSIONS: Final = "_weight_conversions"
 """Attribute of a model of generation 5: the conversions that its load made use of."""

@@ -194,3 +194,27 @@ def a_buffer_that_the_class_fills(bench: Bench):
     folder = bench.new()
     Filled(ScaledConfig()).save_pretrained(folder)
     return loaded(bench, folder, Filled)
+
+
+def as_bin(bench: Bench, wrap):
+    """A GPT-2 saved by `torch.save`, its state dict put into something by a function."""
+    folder = bench.copy(bench.folder("gpt2"))
+    path = folder / "model.safetensors"
+    torch.save(wrap(load_file(path)), folder / "pytorch_model.bin")
+    path.unlink()
+    return folder
+
+
+@fault("weights_nested")
+def a_checkpoint_of_a_training_script(bench: Bench):
+    return loaded(bench, as_bin(bench, lambda held: {"epoch": 3, "state_dict": held}))
+
+
+@fault("weights_nested", also=("folder_without_tokenizer",))
+def a_folder_with_a_checkpoint_of_a_training_script(bench: Bench):
+    return as_bin(bench, lambda held: {"model": held, "step": torch.tensor(1)})
+
+
+@clean("weights_nested", *ALL)
+def a_state_dict_as_it_is(bench: Bench):
+    return loaded(bench, as_bin(bench, dict))

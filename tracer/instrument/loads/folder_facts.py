@@ -275,6 +275,8 @@ def _fate(load: Load, key: str, path: str) -> tuple[str, str]:
         return "skipped", f"{Path(load.file_of[key]).name} holds the same name and comes later"
     if plan is None:
         return "unexpected", "no parameter of the model goes by this name, renamed or not"
+    if key in load.of_other_ranks:
+        return "skipped", f"other ranks hold all that is made of it in {plan.param}"
     targets = load.targets_of(plan.param)
     odd = load.mismatched and [target for target in targets if target in load.mismatched]
     if odd:

@@ -108,6 +108,9 @@ class Load:
     inner: list[Inner] = dataclasses.field(default_factory=list)
     cast: dict[str, tuple[int, int]] = dataclasses.field(default_factory=dict)
     """With `values`: new infinities and new zeros of each source that was cast."""
+    cut_parts: dict[str, tuple[int, ...]] = dataclasses.field(default_factory=dict)
+    """Shapes of what was read of each tensor that is cut between ranks (tensor parallel)."""
+    of_other_ranks: set[str] = dataclasses.field(default_factory=set)
     last_sample_ns: int = 0
     samples: list[dict[str, Any]] = dataclasses.field(default_factory=list)
     last_wait: tuple[int, int] = (-1, -1)
@@ -137,12 +140,6 @@ class Load:
         """A parameter was set by this call; one in several pieces by several."""
         wait, convert, place = self.times.get(param, NO_TIMES)
         self.times[param] = wait, convert, (place or 0) + seen.end - seen.start
-
-    def note_cut(self, target: str) -> None:
-        """Tensors are cut as they are read, inside of what can be observed."""
-        self.state.recorder.fault(
-            target, "tensors are sharded as they are read (tensor parallel): reads are not timed"
-        )
 
 
 def job_state(args: tuple[Any, ...]) -> ThreadState | None:

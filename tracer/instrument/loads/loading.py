@@ -13,6 +13,7 @@ from typing import Any
 from tracer.instrument import measure, memory, modules
 from tracer.instrument.hooks import every_module
 from tracer.instrument.loads import (
+    at_once,
     checkpoint_files,
     folder_facts,
     gguf_names,
@@ -27,7 +28,7 @@ from tracer.instrument.loads import (
 )
 from tracer.instrument.loads.load_notes import JOBS, Load
 from tracer.instrument.stages import Call, Observer, open_call, open_span
-from tracer.instrument.targets import HAD_A_PLACE, WAS_SET
+from tracer.instrument.targets import HAD_A_PLACE, READ_IN_PART, READ_WHOLE, WAS_SET
 from tracer.instrument.verifying import verification
 from tracer.recorder import Recorder
 from tracer.spans import ThreadState, uncollected
@@ -87,7 +88,7 @@ def model_call(state: ThreadState, call: Call) -> Observer:
     load = Load(state, span.seq, name, arguments)
     load.by_user = _given_by_the_user(state, arguments)
     load.built_class = call.args[0] if call.args else None
-    outer, state.load = state.load, load
+    outer = at_once.begin(state, load)
     memory.sample_memory(state, "resolve", "before the load")
     outcome = yield None
     model = outcome.result[0] if isinstance(outcome.result, tuple) else outcome.result
@@ -105,7 +106,7 @@ def model_call(state: ThreadState, call: Call) -> Observer:
         else:
             with recorder.guard("checkpoint_tensors"):
                 folder_facts.tell_checkpoint(load)
-    state.load = outer
+    at_once.end(state, load, outer)
     for identity in load.keys:
         JOBS.pop(identity, None)
     load.keys.clear()
@@ -217,8 +218,10 @@ def _note_done(recorder: Recorder, model: Any, missing: Collection[str]) -> None
     done = recorder.targets_done
     for name, one in model.named_parameters():
         if name not in missing:
+            is_cut = hasattr(one, "placements")  # a DTensor
             done[HAD_A_PLACE] += 1
-            if one.device.type != "meta":
+            done[READ_IN_PART if is_cut else READ_WHOLE] += 1
+            if not is_cut and one.device.type != "meta":
                 done[WAS_SET] += 1
                 return  # mostly the first one
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import os
 from collections.abc import Iterator, Sequence
 from typing import Any, Final, NamedTuple
@@ -108,10 +109,14 @@ def form_of(load: Load, key: str, file: str | None, dtype: Any, device: Any) -> 
     if entry is None:
         shape, stored, size = load.given.get(key, (None, None, None))
         return _form(load, file, shape, stored, size, dtype, device)
-    alike = (file, entry.dtype, entry.shape, entry.size_bytes, dtype, device)
+    shape, size = entry.shape, entry.size_bytes
+    if load.cut_parts and key in load.cut_parts:
+        shape = load.cut_parts[key]
+        size = size * math.prod(shape) // max(math.prod(entry.shape), 1)
+    alike = (file, entry.dtype, shape, size, dtype, device)
     form: Form | None = load.forms.get(alike)
     if form is None:
-        given = entry.shape, dtype_name(entry.dtype), entry.size_bytes
+        given = shape, dtype_name(entry.dtype), size
         form = load.forms[alike] = _form(load, file, *given, dtype, device)
     return form
 

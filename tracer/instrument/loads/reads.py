@@ -79,8 +79,6 @@ class _CountedSlice(_TimedSlice):
 def submitted(load: Load, seen: Seen) -> None:
     """`spawn_materialize`: the moment a read is handed to the pool."""
     load.submitted[id(seen.args[1])] = seen.start
-    if seen.argument(4, "sharding_op") is not None:
-        load.note_cut("core_model_loading._materialize_copy")
 
 
 def read(name: str) -> Wrap:
@@ -123,6 +121,59 @@ def read(name: str) -> Wrap:
         return wrapper
 
     return wrap
+
+
+def read_part(name: str) -> Wrap:
+    """`DtensorShardOperation.shard_tensor`: of a tensor, this rank's part is read in a worker."""
+
+    def wrap(original: Callable[..., Any], is_on: IsOn) -> Callable[..., Any]:
+        @functools.wraps(original)
+        def wrapper(*args: Any, **kwargs: Any) -> Any:
+            load = JOBS.get(id(args[1])) if len(args) > 1 else None
+            if load is None or not is_on() or not load.state.recorder.is_live:
+                return original(*args, **kwargs)
+            recorder = load.state.recorder
+            operation, source, *others = args
+            recorder.targets_seen[name] += 1
+            timed = _TimedSlice(source, recorder.clock)
+            if recorder.options.values:
+                timed = _CountedSlice(source, load, kwargs.get("dtype"))
+            if load.read_source is None:
+                load.read_source = recorder.places.source(original)
+                load.read_stack = recorder.places.stack(sys._getframe())
+            # What is in memory already is asked whether it is a tensor: it goes in as it is.
+            given = timed if hasattr(source, "get_shape") else source
+            faults = measure.thread_faults()
+            seq, start = recorder.next_seq(), recorder.clock()
+            result, status = None, "ok"
+            try:
+                result = original(operation, given, *others, **kwargs)
+            except BaseException as error:
+                status = Outcome(None, error).status
+                raise
+            finally:
+                end = recorder.clock()
+                timed.read_at = timed.read_at or start
+                try:
+                    _note_part(load, source, timed, (seq, start, end, status), faults, result)
+                except Exception as failure:
+                    recorder.failed(name, failure)
+            return result
+
+        return wrapper
+
+    return wrap
+
+
+def _note_part(load: Load, source: Any, timed: _TimedSlice, event: Any, *rest: Any) -> None:
+    """As `_note_read`; of what belongs to other ranks alone nothing is read."""
+    key, tensor = load.keys[id(source)], rest[-1]
+    if tensor is None and event[3] == "ok":
+        load.of_other_ranks.add(key)
+        return
+    if tensor is not None:
+        load.cut_parts[key] = tuple(tensor.shape)
+    _note_read(load, source, timed, event, *rest)
 
 
 def _note_read(

@@ -87,7 +87,7 @@ class Shard:
         self.seq = seq
         self.file = file
         self.prefix = ""
-        self.is_cut = False  # tensor parallel: pieces of tensors are read in another function
+        self.is_cut = False  # tensor parallel: of a tensor this rank's part is read
         self.is_quantised = False
         self.piece: Piece | None = None
 
@@ -135,7 +135,7 @@ class Shard:
 
     def drop(self) -> None:
         """Nothing more will happen to the current tensor: it was read in vain."""
-        if self.piece is not None and not self.is_cut:
+        if self.piece is not None:
             self.piece.is_kept = None if self.is_quantised else False
             self._end(self.piece)
         self.piece = None
@@ -193,10 +193,13 @@ class _TimedSlice:
             return self._inner[index]
         clock = self._shard.load.state.recorder.clock
         self._shard.remember_place()
-        piece.faults = measure.thread_faults()
-        piece.start = clock()
+        if piece.read_at is None:  # the first part of several
+            piece.faults = measure.thread_faults()
+            piece.start = clock()
         tensor = self._inner[index]
         piece.read_at = clock()
+        if self._shard.is_cut and piece.key is not None:
+            self._shard.load.cut_parts[piece.key] = tuple(tensor.shape)
         self._shard.count(piece, tensor)
         return tensor
 
@@ -273,12 +276,10 @@ def quantised(load: Load, seen: Seen) -> None:
 
 @told
 def distributed(load: Load, seen: Seen) -> None:
-    """`shard_and_distribute_module`: a part of a tensor is read and set, both in there."""
+    """`shard_and_distribute_module`: a part of a tensor is read, cast and set, all in there.
+
+    So its cast goes on until it is set.
+    """
     shard = current(load)
-    if shard is None:
-        return
-    shard.piece = None
-    param = shard.prefix + seen.argument(3, "parameter_name")
-    load.placed.add(param)
-    load.note_placing(param, seen)
-    load.note_cut("modeling_utils.shard_and_distribute_module")
+    if shard is not None:
+        shard.keep(seen.end, seen.result)

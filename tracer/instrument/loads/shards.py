@@ -235,7 +235,7 @@ def opened_file(state: ThreadState, call: Call) -> Observer:
     """`safe_open`: for a look at the header, or for the tensors, whose reads are then timed."""
     outcome = yield from checkpoint_files.opened_file(state, call)
     shard = shard_reads.current(state.load)
-    if shard is not None and not shard.is_cut and outcome.error is None:
+    if shard is not None and outcome.error is None:
         outcome.result = TimedFile(outcome.result, shard)
 
 

@@ -169,6 +169,8 @@ def _compare_with_class(model: Any, verdicts: Verdicts) -> tuple[Collection[str]
     """
     try:
         anew = fresh.built(model)
+    except fresh.BusyError:
+        return verdicts.named, fresh.BUSY
     except Exception as error:  # a class of the user's may raise anything
         why = f"its class could not be built from its configuration alone: {error!r}"
         return verdicts.named, why

@@ -13,24 +13,34 @@ import sys
 import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import Any
+from typing import Any, Final
 
+from tracer.instrument import building
 from tracer.instrument.loads.named_tensors import named_tensors
+
+BUSY: Final = "its class was not built anew: another thread was loading, and shares what that sets"
+
+
+class BusyError(Exception):
+    """A class can't be built now without a part in what another thread does."""
 
 
 def built(model: Any) -> Any:
     """A model of the same class and configuration, its parameters on meta.
 
     Raises:
+        BusyError: another thread loads: what it has changed in the process would show in here.
         Exception: whatever the class raises while it builds itself.
     """
     import torch
-    from accelerate import init_empty_weights
 
     config = copy.deepcopy(model.config)
-    with _same_randomness(), _default_dtype(dtype_of(model)), warnings.catch_warnings():
+    with building.LOCK, _same_randomness(), warnings.catch_warnings():
+        if building.others_load():
+            raise BusyError
         warnings.simplefilter("ignore")
-        with torch.device("cpu"), init_empty_weights(include_buffers=False):
+        dtype = building.default_dtype(dtype_of(model))
+        with dtype, torch.device("cpu"), building.parameters_on_meta():
             fresh = type(model)(config)
         fresh.tie_weights()  # each name was given a parameter of its own on the way to meta
     return fresh
@@ -53,17 +63,6 @@ def dtype_of(model: Any) -> Any:
     if isinstance(dtype, str):
         dtype = getattr(torch, dtype, None)
     return dtype if isinstance(dtype, torch.dtype) and dtype.is_floating_point else torch.float32
-
-
-@contextmanager
-def _default_dtype(dtype: Any) -> Iterator[None]:
-    torch = sys.modules["torch"]
-    before = torch.get_default_dtype()
-    torch.set_default_dtype(dtype)
-    try:
-        yield
-    finally:
-        torch.set_default_dtype(before)
 
 
 @contextmanager
