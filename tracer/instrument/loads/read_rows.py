@@ -109,14 +109,14 @@ def form_of(load: Load, key: str, file: str | None, dtype: Any, device: Any) -> 
     if entry is None:
         shape, stored, size = load.given.get(key, (None, None, None))
         return _form(load, file, shape, stored, size, dtype, device)
-    shape, size = entry.shape, entry.size_bytes
+    part, size = entry.shape, entry.size_bytes
     if load.cut_parts and key in load.cut_parts:
-        shape = load.cut_parts[key]
-        size = size * math.prod(shape) // max(math.prod(entry.shape), 1)
-    alike = (file, entry.dtype, shape, size, dtype, device)
+        part = load.cut_parts[key]
+        size = size * math.prod(part) // max(math.prod(entry.shape), 1)
+    alike = (file, entry.dtype, part, size, dtype, device)
     form: Form | None = load.forms.get(alike)
     if form is None:
-        given = shape, dtype_name(entry.dtype), size
+        given = part, dtype_name(entry.dtype), size
         form = load.forms[alike] = _form(load, file, *given, dtype, device)
     return form
 
