@@ -35,8 +35,8 @@ COSTS: dict[str, tuple[str, str]] = {
     "decode, values": ("decode, `layers`, `values=True`", "解码，`layers`，`values=True`"),
     "152k, decode, layers": ("vocabulary of 152k: `layers`", "词表 152k：`layers`"),
     "152k, decode, effects": ("vocabulary of 152k: `effects`", "词表 152k：`effects`"),
-    "prefill, layers": ("prefill of 512 tokens, `layers`", "512 个 token 的预填充，`layers`"),
-    "prefill, modules": ("prefill of 512 tokens, `modules`", "512 个 token 的预填充，`modules`"),
+    "prefill, layers": ("prefill of 512 tokens, `layers`", "512 个词元 的预填充，`layers`"),
+    "prefill, modules": ("prefill of 512 tokens, `modules`", "512 个词元 的预填充，`modules`"),
     "demo, decode, stages": ("toy demo model, `stages`", "玩具演示模型，`stages`"),
     "demo, decode, layers": ("toy demo model, `layers`", "玩具演示模型，`layers`"),
     "demo, decode, effects": ("toy demo model, `effects`", "玩具演示模型，`effects`"),
@@ -51,7 +51,7 @@ COSTS: dict[str, tuple[str, str]] = {
         "a tensor of that 135M load, as the recorder counts", "该 135M 加载中一个张量，按记录器自计"
     ),
     "load 20k, trace": ("trace of the 20,001 tensors", "20,001 个张量的记录"),
-    "module call, bare pair": ("a pair of empty hooks", "一对空钩子"),
+    "module call, bare pair": ("a pair of empty hooks of torch", "torch 的一对空钩子"),
     "module call, recorded": ("a module call recorded", "记录一次模块调用"),
     "module call, in bare pairs": ("that in pairs of empty hooks", "相当于几对空钩子"),
     "module call, in memory": ("a module call in memory", "一次模块调用在内存中"),
@@ -60,8 +60,8 @@ COSTS: dict[str, tuple[str, str]] = {
     ),
     "self-report, layers, apart by": ("the same, `layers`", "同上，`layers`"),
     "self-report, modules, apart by": ("the same, `modules`", "同上，`modules`"),
-    "trace, layers": ("trace on disk a token, `layers`", "每个 token 的记录在磁盘上，`layers`"),
-    "trace, modules": ("trace on disk a token, `modules`", "每个 token 的记录在磁盘上，`modules`"),
+    "trace, layers": ("trace on disk a token, `layers`", "每个词元 的记录在磁盘上，`layers`"),
+    "trace, modules": ("trace on disk a token, `modules`", "每个词元 的记录在磁盘上，`modules`"),
     "10M rows, open": ("open ten million module rows", "打开一千万行模块记录"),
     "10M rows, three columns": ("three columns of them as a frame", "读其中三列为数据框"),
     "1M rows, csv": ("a million rows to CSV", "一百万行写成 CSV"),
@@ -181,13 +181,13 @@ def _measured(told: dict[str, Any], language: str) -> str:
         return (
             "Paired runs in turn, medians with quartiles; a ratio is of the same call recorded and "
             "not. Budgets are judged by the processor's time where it was measured, since the "
-            "clock counts others' work too. 135M-shaped model, 24 tokens, unless it says so. "
+            "clock counts others' work too. 135M-shaped model, 64 tokens, unless it says so. "
             "{date}, transformers {transformers}, torch {torch}, pyarrow {pyarrow}, {processor}, "
             "{cores} cores shared with other work (load {load}), torch threads: {torch_threads}."
         ).format(**words)
     return (
         "交替成对运行，取中位数和四分位；比值是同一调用记录与不记录之比。测了处理器时间的，"
-        "按它对照预算，因为时钟也算上了别人的工作。未注明者为 135M 形状的模型，24 个 token。"
+        "按它对照预算，因为时钟也算上了别人的工作。未注明者为 135M 形状的模型，64 个词元。"
         "{date}，transformers {transformers}，torch {torch}，pyarrow {pyarrow}，{processor}，"
         "{cores} 个核与其他工作共用（负载 {load}），torch 线程数：{torch_threads}。"
     ).format(**words)
