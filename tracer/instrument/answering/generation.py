@@ -47,7 +47,7 @@ def generate(state: ThreadState, call: Call) -> Observer:
     outer_counts, state.counts = state.counts, {}
     run.setup = open_span(state, call, "set-up of generate")
     outcome = yield None
-    run.resolve()
+    run.resolve(status=outcome.status)
     if run.delegates and not run.mode:
         span.columns["mode"] = f"{_custom_name(run)}, by a generate() within"
     elif not run.mode and outcome.error is None:
@@ -231,7 +231,7 @@ def stopped(state: ThreadState, call: Call) -> Observer:
         )
     start = state.recorder.clock()
     outcome = yield changed
-    scoring.stopping_ended(run, start, outcome.result, asked)
+    scoring.stopping_ended(run, start, outcome, asked)
 
 
 def beams_selected(state: ThreadState, call: Call) -> Observer:

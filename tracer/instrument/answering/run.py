@@ -228,19 +228,24 @@ class Run:
         if self.step is not None and self.beams is not None:
             self.step.selection = self.beams.selected(self.rounds - 1, given, result)
 
-    def end_step(self, step: Step) -> None:
+    def end_step(self, step: Step, status: str = "ok") -> None:
         """Its span ends; its row waits for what is read later."""
         if step.row is None:
-            step.row = self.state.close_held(step.span)
+            step.row = self.state.close_held(step.span, status)
 
     # Resolution, between steps
 
-    def resolve(self, *, goes_on: bool = False) -> None:
-        """Read what the last step left, write its rows, and free its copies."""
+    def resolve(self, *, goes_on: bool = False, status: str = "ok") -> None:
+        """Read what the last step left, write its rows, and free its copies.
+
+        Args:
+            goes_on: Whether another step follows.
+            status: How the step ended, if it is still open.
+        """
         step, self.step = self.step, None
         if step is None:
             return
-        self.end_step(step)
+        self.end_step(step, status)
         self.state.mute(False)
         resolving.resolve(self, step, goes_on=goes_on)
 

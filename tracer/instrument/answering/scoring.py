@@ -11,6 +11,7 @@ from tracer.instrument.answering import caches
 from tracer.instrument.answering.own_loops import Asked
 from tracer.instrument.answering.scores import Scores
 from tracer.instrument.answering.step import Step
+from tracer.instrument.stages import Outcome
 
 if TYPE_CHECKING:
     from tracer.instrument.answering.run import Run
@@ -86,12 +87,12 @@ def stopping_began(run: Run, input_ids: Any) -> Asked | None:
     return None
 
 
-def stopping_ended(run: Run, start: int, result: Any, asked: Asked | None) -> None:
-    """The stopping test has run: the step is over."""
+def stopping_ended(run: Run, start: int, outcome: Outcome, asked: Asked | None) -> None:
+    """The stopping test has run: the step is over, unless the test failed."""
     step = run.step
     if step is None:
         return
-    stopped = result.clone() if hasattr(result, "clone") else None
+    stopped = outcome.result.clone() if hasattr(outcome.result, "clone") else None
     if asked is not None:
         asked.stopped = stopped
     if step.chose:
@@ -100,5 +101,6 @@ def stopping_ended(run: Run, start: int, result: Any, asked: Asked | None) -> No
     step.scores.stopped = stopped
     run.rounds += 1
     step.chose = True
-    if run.follows != "beams":  # there the beams are still to be selected and put in order
+    # Of a search with beams these are still to be selected and put in order.
+    if run.follows != "beams" and outcome.error is None:
         run.end_step(step)
