@@ -87,6 +87,7 @@ class Workshop:
     def _made_in_four(self, group: Group, read: Read) -> Any:
         dtype = getattr(self._model.config, "_pre_quantization_dtype", None)
         value, param = read(group.keys[0], dtype), group.param
+        # State dict and unexpected names.
         rest: tuple[Any, ...] = (
             ({}, []) if release() < LATE_FOUR else ()
         )  # state dict and unexpected names
