@@ -447,8 +447,9 @@ def test_a_name_that_is_gone_is_told_though_its_module_comes_later(folder):
     assert done.stdout.split() == ["utils.hub.no_such_function"], done.stderr
 
 
-@pytest.mark.skipif(not FOUR or RELEASE < (4, 57), reason="its methods go by other names there")
-def test_what_a_quantiser_takes_is_told_though_not_what_it_does(folder):
+@pytest.mark.parametrize("sets_plain_first", [False, True])  # as quanto does
+@pytest.mark.skipif(not FOUR, reason="quantisers work in another way in generation 5")
+def test_what_a_quantiser_makes_is_told_and_made_anew_to_be_compared(folder, sets_plain_first):
     from transformers.quantizers import (
         HfQuantizer,
         register_quantization_config,
@@ -456,12 +457,14 @@ def test_what_a_quantiser_takes_is_told_though_not_what_it_does(folder):
     )
     from transformers.utils.quantization_config import QuantizationConfigMixin
 
-    @register_quantization_config("toy_rounding")
+    method = f"toy_rounding_{sets_plain_first}"
+
+    @register_quantization_config(method)
     class Config(QuantizationConfigMixin):
         def __init__(self, **_):
-            self.quant_method = "toy_rounding"
+            self.quant_method = method
 
-    @register_quantizer("toy_rounding")
+    @register_quantizer(method)
     class Rounding(HfQuantizer):
         requires_calibration = False
         requires_parameters_quantization = True
@@ -470,7 +473,14 @@ def test_what_a_quantiser_takes_is_told_though_not_what_it_does(folder):
         def param_needs_quantization(self, model, param_name, **_):
             return param_name == UP
 
-        def create_quantized_param(self, model, param_value, param_name, device, **_):
+        def check_quantized_param(self, model, param_value, param_name, *_, **__):
+            return param_name == UP  # the name of that method in 4.51
+
+        def create_quantized_param(self, model, param_value, param_name, device, *_, **__):
+            if sets_plain_first:
+                from transformers.modeling_utils import _load_parameter_into_model
+
+                _load_parameter_into_model(model, param_name, param_value)
             module = model.get_submodule(param_name.removesuffix(".weight"))
             module.weight = torch.nn.Parameter(param_value.round())
 
@@ -484,11 +494,16 @@ def test_what_a_quantiser_takes_is_told_though_not_what_it_does(folder):
             return model
 
     with tracer.record(strict=True, verify_weights=True) as recording:
-        AutoModelForCausalLM.from_pretrained(folder, quantization_config=Config())
+        model = AutoModelForCausalLM.from_pretrained(folder, quantization_config=Config())
     trace = recording.trace
     row = trace["placements"].set_index("param").loc[UP]
     assert (row["origin"], json.loads(row["operations"])) == ("converted", ["Rounding"])
-    assert row["verified_because"] == "quantised by toy_rounding as it was loaded"
+    assert row["verified"] == "equal"
+    assert row["verified_because"] == f"as {method} makes it of what the file holds"
     fates = trace["checkpoint_tensors"].set_index("key")["fate"]
     assert fates[fates != "loaded"].to_dict() == {UP: "converted"}
     assert _broken(trace) == []
+    with torch.no_grad():
+        model.get_parameter(UP).view(-1)[3] += 1
+    audit = tracer.audit_model(model, folder).set_index("check")
+    assert UP in audit.loc["4 parameters = sources", "evidence"]

@@ -107,17 +107,17 @@ def form_of(load: Load, key: str, file: str | None, dtype: Any, device: Any) -> 
     header = None if file is None else load.headers.get(file)
     entry = None if header is None else header.tensors.get(key)
     if entry is None:
-        shape, stored, size = load.given.get(key, (None, None, None))
-        return _form(load, file, shape, stored, size, dtype, device)
-    part, size = entry.shape, entry.size_bytes
+        given, stored, given_size = load.given.get(key, (None, None, None))
+        return _form(load, file, given, stored, given_size, dtype, device)
+    shape, size = entry.shape, entry.size_bytes
     if load.cut_parts and key in load.cut_parts:
-        part = load.cut_parts[key]
-        size = size * math.prod(part) // max(math.prod(entry.shape), 1)
-    alike = (file, entry.dtype, part, size, dtype, device)
+        shape = load.cut_parts[key]
+        size = size * math.prod(shape) // max(math.prod(entry.shape), 1)
+    alike = (file, entry.dtype, shape, size, dtype, device)
     form: Form | None = load.forms.get(alike)
     if form is None:
-        given = part, dtype_name(entry.dtype), size
-        form = load.forms[alike] = _form(load, file, *given, dtype, device)
+        form = _form(load, file, shape, dtype_name(entry.dtype), size, dtype, device)
+        load.forms[alike] = form
     return form
 
 

@@ -262,16 +262,21 @@ def offloaded(load: Load, seen: Seen) -> None:
 
 @told
 def quantised(load: Load, seen: Seen) -> None:
-    """`create_quantized_param`: a quantiser takes a tensor, and sets what it makes of it."""
+    """`create_quantized_param`: a quantiser takes a tensor, and sets what it makes of it.
+
+    Some set the plain tensor first, as any other is set.
+    """
     shard = current(load)
-    piece = None if shard is None else shard.keep(seen.start, seen.argument(2, "param_value"))
-    if shard is None or piece is None:
+    if shard is None:
         return
-    load.note_placing(piece.param, seen)
-    if piece.key is not None:
-        shard.shards.quantised.add(piece.key)
-        if piece.key in load.plans:
-            load.plans[piece.key].operations = [type(seen.args[0]).__name__]
+    piece = shard.keep(seen.start, seen.argument(2, "param_value"))
+    if piece is not None:
+        load.note_placing(piece.param, seen)
+    key = shard.shards.key_of.get(shard.prefix + seen.argument(3, "param_name"))
+    if key is not None:
+        shard.shards.quantised.add(key)
+        if key in load.plans:
+            load.plans[key].operations = [type(seen.args[0]).__name__]
 
 
 @told

@@ -113,7 +113,7 @@ def _compare_group(model: Any, verdicts: Verdicts, group: Group, reading: _Readi
     numbered = reading.begin(group)
     try:
         if reading.workshop is not None and reading.workshop.takes(group):
-            _compare_quantised(verdicts, group, reading.workshop.values(group, reading.cast))
+            _compare_quantised(verdicts, group, reading.workshop, reading)
             return
         values = group.values(model, reading.counted, verdicts.named[param].tensor.dtype)
     except Exception as error:  # an operation of the library may raise anything
@@ -134,19 +134,25 @@ def _compare_group(model: Any, verdicts: Verdicts, group: Group, reading: _Readi
                 said.because = f"quantised by {verdicts.quantiser} as it was loaded"
 
 
-def _compare_quantised(verdicts: Verdicts, group: Group, values: Mapping[str, Any]) -> None:
+def _compare_quantised(
+    verdicts: Verdicts, group: Group, workshop: requantised.Workshop, reading: _Reading
+) -> None:
     """What a quantiser keeps, in its own form or, what it does not quantise, as it is."""
-    for target, made in values.items():
+    is_made = workshop.makes(group.param)
+    for target, made in workshop.values(group, reading.cast).items():
         name = verdicts.persistent.get(target)
         held = None if name is None else verdicts.held(name)
         if name is None or held is None:
             continue
         live, _ = verdicts.values(name)
+        how = f"as {verdicts.quantiser} makes it of what the file holds"
         if live is None:
-            how = f"as {verdicts.quantiser} makes it of what the file holds"
             wrong = requantised.unlike(held, made)
         else:
-            how, is_same = "as the file holds it", differences.is_same(live, made)
+            how, is_same = (
+                how if is_made else "as the file holds it",
+                differences.is_same(live, made),
+            )
             wrong = None if is_same else differences.told(live, made)
         said = (EQUAL, how) if wrong is None else (DIFFERENT, wrong)
         verdicts.say(name, *said, "file", tuple(group.keys))

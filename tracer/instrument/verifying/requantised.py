@@ -14,7 +14,7 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 from tracer.instrument.installer import release
-from tracer.instrument.targets import FIVE, QUANTISER
+from tracer.instrument.targets import FIVE, LATE_FOUR, QUANTISER
 from tracer.instrument.verifying import differences, fresh
 from tracer.instrument.verifying.conversion import Group, Read
 
@@ -33,21 +33,33 @@ class Workshop:
     def _prepared(self) -> Any:
         """The class anew, its modules replaced as they are before a load; parameters on meta."""
         anew = fresh.built(self._model)
-        self._quantiser.preprocess_model(
-            model=anew, dtype=fresh.dtype_of(self._model), device_map=None, checkpoint_files=None
-        )
+        given: dict[str, Any] = {"device_map": None, "checkpoint_files": None}
+        if release() < FIVE:
+            fixed = getattr(anew, "_keep_in_fp32_modules", None)
+            given |= {"config": anew.config, "keep_in_fp32_modules": fixed}
+        else:
+            given["dtype"] = fresh.dtype_of(self._model)
+        self._quantiser.preprocess_model(model=anew, **given)
         return anew
 
     def takes(self, group: Group) -> bool:
         """Whether the quantiser has a part in a parameter; it may fail to say."""
-        if release() < FIVE:
-            return False
-        return not group.is_cast or self._makes(group.param)
+        return not group.is_cast or self.makes(group.param)
 
-    def _makes(self, param: str) -> bool:
+    def makes(self, param: str) -> bool:
+        """Whether the quantiser makes a parameter of plain values."""
         if self._quantiser.pre_quantized:
             return False
-        return bool(self._quantiser.param_needs_quantization(self._prepared, param))
+        if release() >= LATE_FOUR:
+            return bool(self._quantiser.param_needs_quantization(self._prepared, param))
+        needs = self._quantiser.requires_parameters_quantization
+        meta = self._prepared.get_parameter_or_buffer(param)
+        device = self._device_of(param)
+        return needs and bool(
+            self._quantiser.check_quantized_param(
+                self._prepared, meta, param, {}, param_device=device, device_map=None
+            )
+        )
 
     def values(self, group: Group, read: Read) -> dict[str, Any]:
         """Each parameter of a group, to what it should be, in whatever form.
@@ -55,8 +67,10 @@ class Workshop:
         Raises:
             Exception: whatever the quantiser raises.
         """
+        if release() < FIVE:
+            return {group.param: self._made_in_four(group, read)}
         found = group.values(self._prepared, read, fresh.dtype_of(self._model))
-        if not self._makes(group.param):
+        if not self.makes(group.param):
             return found
         made: dict[str, Any] = self._quantiser.get_quantize_ops().convert(
             {name: [value] for name, value in found.items()},
@@ -69,6 +83,20 @@ class Workshop:
         )
         # Some set what they made, and give nothing.
         return made or {group.param: self._prepared.get_parameter_or_buffer(group.param)}
+
+    def _made_in_four(self, group: Group, read: Read) -> Any:
+        dtype = getattr(self._model.config, "_pre_quantization_dtype", None)
+        value, param = read(group.keys[0], dtype), group.param
+        # State dict and unexpected names.
+        rest: tuple[Any, ...] = (
+            ({}, []) if release() < LATE_FOUR else ()
+        )  # state dict and unexpected names
+        device = self._device_of(param)
+        self._quantiser.create_quantized_param(self._prepared, value, param, device, *rest)
+        return self._prepared.get_parameter_or_buffer(param)
+
+    def _device_of(self, param: str) -> Any:
+        return self._model.get_parameter_or_buffer(param).device
 
 
 def unlike(live: Any, made: Any) -> str | None:
