@@ -54,7 +54,7 @@ def resident_now(load: Load, now: int) -> int | None:
 
 def write_samples(load: Load) -> None:
     """Turn what was sampled between reads into rows of `memory`."""
-    samples, load.samples = load.samples, []
+    samples = list(load.samples)
     recorder = load.state.recorder
     columns = {name: [one[name] for one in samples] for name in (samples[0] if samples else ())}
     columns["start_ns"] = [start - recorder.origin for start in columns.get("start_ns", ())]
@@ -68,6 +68,7 @@ def write_samples(load: Load) -> None:
         status="ok",
         **columns,
     )
+    del load.samples[: len(samples)]
 
 
 def first_forward(state: ThreadState, model: str, *, ended: bool) -> None:

@@ -8,17 +8,22 @@ from __future__ import annotations
 
 import dataclasses
 import functools
+import re
 import threading
 import weakref
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from tracer.checkpoint import Header
+from tracer.errors import CheckpointError
+from tracer.formats.safetensors import HeaderText, parse_header
 from tracer.instrument.loads import written
 from tracer.instrument.patching import IsOn, Wrap
 from tracer.spans import ACTIVE, ThreadState
+from tracer.survey import Listing, Survey
 
 if TYPE_CHECKING:
+    from tracer.instrument.loads.named_tensors import Taken
     from tracer.instrument.loads.shard_reads import Shards
 
 JOBS: dict[int, Load] = {}
@@ -46,11 +51,11 @@ class Plan:
 
 
 class Inner(NamedTuple):
-    """A tensor of a model that was loaded within this load, and its row of `placements`."""
+    """A tensor of a model that was loaded within this load, and its name in there."""
 
-    call: int
+    load: Load
     tensor: weakref.ref[Any]
-    row: dict[str, Any]
+    name: str
 
 
 IN_ITS_FILE: Final = "left in its file, which is read at each use"
@@ -67,12 +72,23 @@ class Load:
     arguments: dict[str, Any] = dataclasses.field(default_factory=dict)
     by_user: frozenset[str] = frozenset()
     model: str | None = None
+    about: dict[str, Any] = dataclasses.field(default_factory=dict)
+    """What the row of `models` will tell of the finished model, besides sums."""
+    may_be_missing: re.Pattern[str] | None = None
+    """Names that the class itself expects in no file, such as tables of sines."""
+    folder: str | None = None
+    listing: Listing | None = None
+    survey: Survey | None = None
+    unopened: dict[str, Header] = dataclasses.field(default_factory=dict)
+    """Of a load that failed: headers of all that it would have read."""
     files: list[str] = dataclasses.field(default_factory=list)
     access: dict[str, str] = dataclasses.field(default_factory=dict)
     index: str | None = None
     keys: dict[int, str] = dataclasses.field(default_factory=dict)
-    file_of: dict[str, str] = dataclasses.field(default_factory=dict)
-    headers: dict[str, Header] = dataclasses.field(default_factory=dict)
+    texts: dict[str, HeaderText] = dataclasses.field(default_factory=dict)
+    """Headers of files that were read and are not taken apart yet: nothing asks before the end."""
+    known_headers: dict[str, Header] = dataclasses.field(default_factory=dict)
+    known_places: dict[str, str] = dataclasses.field(default_factory=dict)
     submitted: dict[int, int] = dataclasses.field(default_factory=dict)
     plans: dict[str, Plan] = dataclasses.field(default_factory=dict)
     times: dict[str, ParamTimes] = dataclasses.field(default_factory=dict)
@@ -85,9 +101,14 @@ class Load:
     """In generation 4: a model that GGUF's reader is only to ask for its names is being built."""
     built_class: Any = None
     before_fill: dict[str, written.State] = dataclasses.field(default_factory=dict)
-    meta: dict[str, list[Any]] = dataclasses.field(default_factory=dict)
-    expected: dict[str, tuple[int, ...]] = dataclasses.field(default_factory=dict)
-    expected_bytes: dict[str, int] = dataclasses.field(default_factory=dict)
+    meta: list[Taken] = dataclasses.field(default_factory=list)
+    """What the model was as built, before any weight, until `meta_params` is told."""
+    expected: dict[str, Taken] = dataclasses.field(default_factory=dict)
+    finished: list[Taken] = dataclasses.field(default_factory=list)
+    """What the model is when the load ends; what else is known of some of it then:"""
+    residences: dict[str, str] = dataclasses.field(default_factory=dict)
+    was_written: dict[str, bool | None] = dataclasses.field(default_factory=dict)
+    brought: dict[str, Inner] = dataclasses.field(default_factory=dict)
     mismatched: set[str] = dataclasses.field(default_factory=set)
     dtype_why: str | None = None
     dtype: str | None = None
@@ -122,6 +143,38 @@ class Load:
     made: set[str] = dataclasses.field(default_factory=set)
     """What a quantiser gave values to that no file has."""
     shards: Shards | None = None  # of generation 4 only, which reads shard by shard
+
+    @property
+    def headers(self) -> dict[str, Header]:
+        """Headers of the load's files, by path."""
+        self._take_apart()
+        return self.known_headers
+
+    @property
+    def header_paths(self) -> list[str]:
+        """Files whose headers were read."""
+        return [*self.known_headers, *self.texts]
+
+    @property
+    def file_of(self) -> dict[str, str]:
+        """Each tensor of the files, to the path of the one that it is read from."""
+        self._take_apart()
+        return self.known_places
+
+    def note_header(self, path: str, header: Header) -> None:
+        """A file's header is known; of a name in two files the later file's stays, as it does in
+        the library's dict."""
+        self.known_headers[path] = header
+        self.known_places.update(dict.fromkeys(header.tensors, path))
+
+    def _take_apart(self) -> None:
+        while self.texts:
+            path = next(iter(self.texts))
+            text = self.texts.pop(path)
+            try:
+                self.note_header(path, parse_header(text))
+            except CheckpointError as error:
+                self.state.recorder.fault(text.path.name, str(error), call=self.call)
 
     @property
     def set_from(self) -> str:

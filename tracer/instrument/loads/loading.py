@@ -6,6 +6,7 @@ Function and line numbers were read in transformers 5.24.0.
 
 from __future__ import annotations
 
+import functools
 import os
 from collections.abc import Collection
 from typing import Any
@@ -92,28 +93,26 @@ def model_call(state: ThreadState, call: Call) -> Observer:
     outcome = yield None
     model = outcome.result[0] if isinstance(outcome.result, tuple) else outcome.result
     with state.own_work("facts of the load"):
-        load_facts.write_meta(load)
-        read_rows.write(load, is_over=True)
-        shard_rows.write(load, is_over=True)
         memory.sample_memory(state, "tensor_load", "after the load")
         if outcome.error is None:
             load.model = recorder.models.of(model)
             with recorder.guard("placements"):
-                load_facts.tell(load, model, outer)
+                load_facts.note_finished(load, model, outer)
             with recorder.guard("module hooks"):
                 modules.meet(recorder, model)
         else:
-            with recorder.guard("checkpoint_tensors"):
-                folder_facts.tell_checkpoint(load)
+            load_facts.tell_failed(load)
     state.load = outer
     for identity in load.keys:
         JOBS.pop(identity, None)
     load.keys.clear()
     state.close(span, outcome.status, model=load.model)
     if outcome.error is None and recorder.options.verify_weights:
+        with state.own_time():
+            placements.describe(load)
         verification.verify(load, model)
-    with state.own_time(), uncollected():
-        placements.write(load)
+    if outcome.error is None:
+        recorder.add_later("facts of the load", functools.partial(load_facts.tell, load))
     recorder.flush_if_due(state)
 
 

@@ -6,6 +6,7 @@ What a tensor's values are and where they came from is told in `placements.py`.
 from __future__ import annotations
 
 import functools
+import math
 from collections.abc import Collection, Iterable, Iterator, Mapping
 from typing import Any, Final, NamedTuple
 
@@ -68,6 +69,35 @@ def _modules(model: Any) -> Iterator[tuple[str, Any]]:
             waiting.extend(reversed(children))
 
 
+class Taken(NamedTuple):
+    """What a parameter or buffer was at one moment, in plain values, so that rows can wait."""
+
+    name: str
+    kind: str
+    persistent: bool
+    module_class: type
+    shape: tuple[int, ...]
+    dtype: Any
+    device: Any
+    identity: int
+
+    @property
+    def size_bytes(self) -> int:
+        """Bytes that the values need, whether or not they exist (meta)."""
+        return math.prod(self.shape) * int(self.dtype.itemsize)
+
+
+_taken: Final = functools.partial(tuple.__new__, Taken)
+
+
+def take(named: Iterable[Named]) -> list[Taken]:
+    """What each of them is now."""
+    return [
+        _taken((name, kind, kept, type(module), one.shape, one.dtype, one.device, id(one)))
+        for name, one, module, kind, kept in named
+    ]
+
+
 def without_adapter(name: str) -> str:
     """The name that a parameter had before an adapter was wrapped round its module."""
     return name.replace(".base_layer.", ".")
@@ -75,17 +105,20 @@ def without_adapter(name: str) -> str:
 
 def shared_names(named: Iterable[Named]) -> list[list[str]]:
     """Names that stand for one tensor, by identity, in their order; no tensor of a single name."""
+    return _grouped((each.name, id(each.tensor)) for each in named)
+
+
+def _grouped(identities: Iterable[tuple[str, int]]) -> list[list[str]]:
     first: dict[int, str] = {}
     groups: dict[int, list[str]] = {}
-    for each in named:
-        identity = id(each.tensor)
-        known = first.setdefault(identity, each.name)
-        if known is not each.name:
-            groups.setdefault(identity, [known]).append(each.name)
+    for name, identity in identities:
+        known = first.setdefault(identity, name)
+        if known is not name:
+            groups.setdefault(identity, [known]).append(name)
     return list(groups.values())
 
 
-def tied_names(load: Load, named: list[Named]) -> dict[str, str]:
+def tied_names(load: Load, taken: Iterable[Taken]) -> dict[str, str]:
     """Each name that stands for the tensor of another one, to that one, whose values it has.
 
     By identity, not by what the class announces: of a pair whose second name alone lies in the
@@ -94,7 +127,7 @@ def tied_names(load: Load, named: list[Named]) -> dict[str, str]:
     if load.shards is not None:
         return load.shards.tied
     tied: dict[str, str] = {}
-    for names in shared_names(named):
+    for names in _grouped((each.name, each.identity) for each in taken):
         source = _source(load, names)
         tied |= {name: source for name in names if name != source}
     return tied

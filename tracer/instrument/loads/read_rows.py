@@ -22,7 +22,10 @@ def write(load: Load, is_over: bool) -> None:
 
 
 def _write(load: Load, is_over: bool) -> None:
-    reads, load.reads = load.reads, []
+    reads = load.reads
+    left: list[tuple[Any, ...]] = []
+    if not is_over:  # the workers go on; what is over may have to be told anew, so it stays
+        load.reads = left
     load.placed_since = 0
     is_plain = not load.parts and not load.packed and not load.offloaded
     cells = []
@@ -38,7 +41,7 @@ def _write(load: Load, is_over: bool) -> None:
             cells.append(_read_cells(load, one, plan, is_left))
             cells.extend(_read_cells(load, other, plan, is_left) for other in _merged(load, one))
         else:
-            load.reads.append(one)
+            left.append(one)
     columns = dict(zip(_READ_COLUMNS, map(list, zip(*cells, strict=True)), strict=False))
     load.state.recorder.add_rows(
         "tensor_loads",
@@ -51,6 +54,8 @@ def _write(load: Load, is_over: bool) -> None:
         stack=load.read_stack,
         **columns,
     )
+    if is_over:
+        load.reads = []
 
 
 def _merged(load: Load, one: tuple[Any, ...]) -> Iterator[tuple[Any, ...]]:
