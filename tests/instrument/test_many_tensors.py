@@ -35,7 +35,9 @@ def load():
     state = recorder.thread_state()
     span = state.open("calls", "resolve", "a load")
     state.load = load = Load(state, span.seq)
-    load.plans = Counted({f"t{index}": Plan(f"p{index}", None, "", []) for index in range(MANY)})
+    load.known_plans = Counted(
+        {f"t{index}": Plan(f"p{index}", None, "", []) for index in range(MANY)}
+    )
     memory = (None, None, None)
     load.reads = [
         (recorder.next_seq(), f"t{index}", 0, 1, 1, index, "worker", "ok", None, None, *memory)

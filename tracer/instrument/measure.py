@@ -5,6 +5,7 @@ from __future__ import annotations
 import functools
 import os
 import sys
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any, Final
 
@@ -105,13 +106,18 @@ def disk_bytes() -> int | None:
     return None
 
 
-def thread_faults() -> tuple[int, int] | None:
-    """Minor and major page faults of this thread so far; None where the system hides them."""
+def thread_usage() -> Callable[[], Any]:
+    """What asks the system for this thread's counters; gives None where it hides them."""
     who = getattr(resource, "RUSAGE_THREAD", None)  # of Linux alone
     if resource is None or who is None:
-        return None
-    usage = resource.getrusage(who)
-    return usage.ru_minflt, usage.ru_majflt
+        return lambda: None
+    return functools.partial(resource.getrusage, who)
+
+
+def thread_faults() -> tuple[int, int] | None:
+    """Minor and major page faults of this thread so far; None where the system hides them."""
+    usage = thread_usage()()
+    return None if usage is None else (usage.ru_minflt, usage.ru_majflt)
 
 
 def process_faults() -> dict[str, int | None]:

@@ -50,6 +50,10 @@ class Plan:
     operations: list[str]
 
 
+Planned = tuple[str, str, str | None, str, list[str]]
+"""Key of a tensor, and what makes its `Plan`."""
+
+
 class Inner(NamedTuple):
     """A tensor of a model that was loaded within this load, and its name in there."""
 
@@ -90,8 +94,13 @@ class Load:
     known_headers: dict[str, Header] = dataclasses.field(default_factory=dict)
     known_places: dict[str, str] = dataclasses.field(default_factory=dict)
     submitted: dict[int, int] = dataclasses.field(default_factory=dict)
-    plans: dict[str, Plan] = dataclasses.field(default_factory=dict)
-    times: dict[str, ParamTimes] = dataclasses.field(default_factory=dict)
+    planned: list[Planned] = dataclasses.field(default_factory=list)
+    """What the library said of where tensors go, since `plans` was last asked for."""
+    known_plans: dict[str, Plan] = dataclasses.field(default_factory=dict)
+    conversions_seen: list[tuple[str, int, int]] = dataclasses.field(default_factory=list)
+    placings_seen: list[tuple[str, int]] = dataclasses.field(default_factory=list)
+    """Parameters as they were converted and set, with nanoseconds: since `times` was asked for."""
+    known_times: dict[str, ParamTimes] = dataclasses.field(default_factory=dict)
     placed: set[str] = dataclasses.field(default_factory=set)
     placed_since: int = 0  # rows were last written
     reads: list[tuple[Any, ...]] = dataclasses.field(default_factory=list)
@@ -132,6 +141,8 @@ class Load:
     last_sample_ns: int = 0
     samples: list[dict[str, Any]] = dataclasses.field(default_factory=list)
     last_wait: tuple[int, int] = (-1, -1)
+    workers: dict[int, str] = dataclasses.field(default_factory=dict)
+    """Names of the threads that read, by their identity."""
     forms: dict[Any, Any] = dataclasses.field(default_factory=dict)
     """Cells of `tensor_loads` that many tensors have in common, put together by `read_rows`."""
     read_source: str | None = None
@@ -162,8 +173,7 @@ class Load:
         return self.known_places
 
     def note_header(self, path: str, header: Header) -> None:
-        """A file's header is known; of a name in two files the later file's stays, as it does in
-        the library's dict."""
+        """A file's header is known; of a name in two files the later one stays, as in a dict."""
         self.known_headers[path] = header
         self.known_places.update(dict.fromkeys(header.tensors, path))
 
@@ -186,10 +196,41 @@ class Load:
         """What the tensors planned for a parameter became: itself, or the parts of a split."""
         return self.parts.get(param, [param])
 
+    @property
+    def plans(self) -> dict[str, Plan]:
+        """Where the library wants each tensor to go."""
+        if self.planned:
+            for key, param, pattern, rule, operations in self.planned:
+                self.known_plans[key] = Plan(param, pattern, rule, operations)
+            self.planned.clear()
+        return self.known_plans
+
+    @property
+    def times(self) -> dict[str, ParamTimes]:
+        """What each parameter cost the loading thread; one in several pieces is set by several."""
+        if self.conversions_seen or self.placings_seen:
+            times = dict(self.known_times)
+            for param, waited, converted in self.conversions_seen:
+                wait, convert, place = times.get(param, NO_TIMES)
+                times[param] = (wait or 0) + waited, (convert or 0) + converted, place
+            for param, placed in self.placings_seen:
+                wait, convert, place = times.get(param, NO_TIMES)
+                times[param] = wait, convert, (place or 0) + placed
+            self.known_times = times
+            self.conversions_seen, self.placings_seen = [], []
+        return self.known_times
+
+    def total_times(self) -> tuple[int, int, int]:
+        """The sums of `times`, which it does not take apart for that."""
+        known = [tuple(one or 0 for one in times) for times in self.known_times.values()]
+        waited = sum([one[0] for one in known]) + sum([one[1] for one in self.conversions_seen])
+        converted = sum([one[1] for one in known]) + sum([one[2] for one in self.conversions_seen])
+        placed = sum([one[2] for one in known]) + sum([one[1] for one in self.placings_seen])
+        return waited, converted, placed
+
     def note_placing(self, param: str, seen: Seen) -> None:
-        """A parameter was set by this call; one in several pieces by several."""
-        wait, convert, place = self.times.get(param, NO_TIMES)
-        self.times[param] = wait, convert, (place or 0) + seen.end - seen.start
+        """A parameter was set by this call."""
+        self.placings_seen.append((param, seen.end - seen.start))
 
     def note_cut(self, target: str) -> None:
         """Tensors are cut as they are read, inside of what can be observed."""
@@ -227,9 +268,22 @@ _seen: Final = functools.partial(tuple.__new__, Seen)
 
 
 def told(note: Callable[[Load, Seen], None]) -> Callable[[str], Wrap]:
-    """Wrappers for a target that tell `note` of each call of this thread's load that returned.
+    """Wrappers for a target that tell `note` of each call of this thread's load that returned."""
 
-    Five of them run for each tensor, so names are bound locally and nothing is done twice.
+    def noted(load: Load, *seen: Any) -> None:
+        note(load, _seen(seen))
+
+    return told_briefly(noted)
+
+
+def told_briefly(
+    note: Callable[[Load, int, int, tuple[Any, ...], dict[str, Any], Any], None],
+) -> Callable[[str], Wrap]:
+    """The same with the fields of `Seen` as arguments, for what takes no longer than a clock.
+
+    Five of them run for each tensor, so names are bound locally and nothing is done twice. Their
+    own time is not clocked, which would take as long again: the manifest estimates it, as it does
+    that of all stand-ins.
     """
     active, ident = ACTIVE.get, threading.get_ident
 
@@ -238,19 +292,17 @@ def told(note: Callable[[Load, Seen], None]) -> Callable[[str], Wrap]:
             @functools.wraps(original)
             def wrapper(*args: Any, **kwargs: Any) -> Any:
                 state = active(ident())
-                if state is None or state.load is None or not is_on():
+                if state is None or (load := state.load) is None or not is_on():
                     return original(*args, **kwargs)
-                recorder, load = state.recorder, state.load
+                recorder = state.recorder
                 clock = recorder.clock
                 recorder.targets_seen[name] += 1
                 start = clock()
                 result = original(*args, **kwargs)
-                end = clock()
                 try:
-                    note(load, _seen((start, end, args, kwargs, result)))
+                    note(load, start, clock(), args, kwargs, result)
                 except Exception as error:
                     recorder.failed(name, error)
-                state.recorder_ns += clock() - end
                 return result
 
             return wrapper

@@ -23,7 +23,6 @@ from tracer.instrument.loads import (
     placements,
     quantisers,
     read_rows,
-    shard_rows,
     written,
 )
 from tracer.instrument.loads.load_notes import JOBS, Load
@@ -31,7 +30,7 @@ from tracer.instrument.stages import Call, Observer, open_call, open_span
 from tracer.instrument.targets import HAD_A_PLACE, WAS_SET
 from tracer.instrument.verifying import verification
 from tracer.recorder import Recorder
-from tracer.spans import ThreadState, uncollected
+from tracer.spans import ThreadState
 
 
 def pipeline_call(state: ThreadState, call: Call) -> Observer:
@@ -192,9 +191,10 @@ def weights(state: ThreadState, call: Call) -> Observer:
             checkpoint_files.note_unseen_access(load)
             checkpoint_files.read_headers(load, load.files)
             checkpoint_files.note_given(load, state_dict)
-            for key, tensor in state_dict.items():
-                load.keys[id(tensor)] = gguf_names.in_file(load, key)[0]
-                JOBS[id(tensor)] = load
+            identities = list(map(id, state_dict.values()))
+            keys = (gguf_names.in_file(load, key)[0] for key in state_dict)
+            load.keys.update(zip(identities, keys if load.packed else state_dict, strict=True))
+            JOBS.update(dict.fromkeys(identities, load))
     span = open_span(state, call, "weights read and placed")
     if load is not None:
         load.weights_seq = span.seq
@@ -203,8 +203,7 @@ def weights(state: ThreadState, call: Call) -> Observer:
         info = outcome.result[0]
         load.mismatched |= {entry[0] for entry in info.mismatched_keys}
         _note_done(state.recorder, call.argument(0, "model"), info.missing_keys)
-    times = zip(*load.times.values(), strict=True) if load is not None and load.times else ()
-    totals = [sum(filter(None, one)) for one in times] or [0, 0, 0]
+    totals = (0, 0, 0) if load is None else load.total_times()
     names = ("wait_ns", "convert_ns", "place_ns")
     summary = {"tensors": len(state_dict)} | dict(zip(names, totals, strict=True))
     state.close(span, outcome.status, summary=summary)

@@ -22,11 +22,11 @@ from tracer.instrument.loads.load_notes import (
     IN_ITS_FILE,
     IN_OFFLOAD_FOLDER,
     JOBS,
-    NO_TIMES,
     Load,
     Plan,
     Seen,
     told,
+    told_briefly,
 )
 from tracer.instrument.memory import is_due, resident_now
 from tracer.instrument.patching import IsOn, Wrap
@@ -36,50 +36,56 @@ _NOTHING: Final[list[str]] = []  # of a mere renaming; shared, and left as it is
 
 
 class _TimedSlice:
-    """Stands in for a slice inside `_materialize_copy`: notes when the bytes were there."""
+    """Stands in for a slice inside `_materialize_copy`: notes when the bytes were there.
 
-    __slots__ = ("_clock", "_inner", "read_at")
+    Made once a tensor, so it has no constructor of its own: that would be a call more.
+    """
 
-    def __init__(self, inner: Any, clock: Callable[[], int]) -> None:
-        self._inner = inner
-        self._clock = clock
-        self.read_at = 0
+    __slots__ = ("clock", "inner", "read_at")
+    inner: Any
+    clock: Callable[[], int]
+    read_at: int
 
     def __getitem__(self, index: Any) -> Any:
-        tensor = self._inner[index]
-        self.read_at = self._clock()
+        tensor = self.inner[index]
+        self.read_at = self.clock()
         return tensor
 
     def __getattr__(self, name: str) -> Any:
-        return getattr(self._inner, name)
+        return getattr(self.inner, name)
 
 
 class _CountedSlice(_TimedSlice):
     """With `values`: counts on the way what the cast may turn into something else."""
 
-    __slots__ = ("_load", "_wanted", "before", "own_ns")
-
-    def __init__(self, inner: Any, load: Load, wanted: Any) -> None:
-        super().__init__(inner, load.state.recorder.clock)
-        self._load = load
-        self._wanted = wanted
-        self.before: extremes.Extremes | None = None
-        self.own_ns = 0
+    __slots__ = ("before", "load", "own_ns", "wanted")
+    load: Load
+    wanted: Any
+    before: extremes.Extremes | None
+    own_ns: int
 
     def __getitem__(self, index: Any) -> Any:
         tensor = super().__getitem__(index)
-        if self._wanted is not None:
-            with self._load.state.recorder.guard("values before a cast"):
-                self.before = extremes.before_cast(self._load, tensor, self._wanted)
-            self.own_ns = self._clock() - self.read_at
+        if self.wanted is not None:
+            with self.load.state.recorder.guard("values before a cast"):
+                self.before = extremes.before_cast(self.load, tensor, self.wanted)
+            self.own_ns = self.clock() - self.read_at
         return tensor
 
 
-@told
-def submitted(load: Load, seen: Seen) -> None:
+def _counted(load: Load, wanted: Any) -> _CountedSlice:
+    made = _CountedSlice()
+    made.load, made.wanted, made.before, made.own_ns = load, wanted, None, 0
+    return made
+
+
+@told_briefly
+def submitted(
+    load: Load, start: int, end: int, args: tuple[Any, ...], kwargs: dict[str, Any], result: Any
+) -> None:
     """`spawn_materialize`: the moment a read is handed to the pool."""
-    load.submitted[id(seen.args[1])] = seen.start
-    if seen.argument(4, "sharding_op") is not None:
+    load.submitted[id(args[1])] = start
+    if kwargs.get("sharding_op") is not None or (len(args) > 4 and args[4] is not None):
         load.note_cut("core_model_loading._materialize_copy")
 
 
@@ -87,25 +93,26 @@ def read(name: str) -> Wrap:
     """`_materialize_copy`: one read in a worker thread, split into read and cast."""
 
     def wrap(original: Callable[..., Any], is_on: IsOn) -> Callable[..., Any]:
-        job = JOBS.get
+        job, usage, ident = JOBS.get, measure.thread_usage(), threading.get_ident
 
         @functools.wraps(original)
         def wrapper(*args: Any, **kwargs: Any) -> Any:
             load = job(id(args[0])) if args else None
-            if load is None or not is_on() or not load.state.recorder.is_live:
+            if load is None or not is_on():
                 return original(*args, **kwargs)
             recorder = load.state.recorder
+            clock = recorder.clock
             source, *others = args
             recorder.targets_seen[name] += 1
-            timed = _TimedSlice(source, recorder.clock)
-            if recorder.options.values:
-                wanted = args[2] if len(args) > 2 else kwargs.get("dtype")
-                timed = _CountedSlice(source, load, wanted)
             if load.read_source is None:
                 load.read_source = recorder.places.source(original)
                 load.read_stack = recorder.places.stack(sys._getframe())
-            faults = measure.thread_faults()
-            seq, start = recorder.next_seq(), recorder.clock()
+            timed = _TimedSlice()
+            if recorder.options.values:
+                timed = _counted(load, args[2] if len(args) > 2 else kwargs.get("dtype"))
+            timed.inner, timed.clock, timed.read_at = source, clock, 0
+            before = usage()
+            seq, start = recorder.next_seq(), clock()
             result, status = None, "ok"
             try:
                 result = original(timed, *others, **kwargs)
@@ -113,9 +120,25 @@ def read(name: str) -> Wrap:
                 status = Outcome(None, error).status
                 raise
             finally:
-                end = recorder.clock()
+                end, after = clock(), usage()
                 try:
-                    _note_read(load, source, timed, (seq, start, end, status), faults, result)
+                    identity = id(source)
+                    key = load.keys[identity]
+                    if type(timed) is _CountedSlice:
+                        end -= timed.own_ns
+                        if result is not None:
+                            extremes.after_cast(load, key, timed.before, result)
+                    load.reads.append(
+                        (
+                            seq, key, start, end, timed.read_at or end, identity,
+                            load.workers.get(ident()) or _worker(load), status,
+                            None if result is None else result.dtype,
+                            None if result is None else result.device,
+                            resident_now(load, end) if is_due(load, end) else None,
+                            None if before is None else after.ru_minflt - before.ru_minflt,
+                            None if before is None else after.ru_majflt - before.ru_majflt,
+                        )
+                    )  # fmt: skip
                 except Exception as failure:
                     recorder.failed(name, failure)
             return result
@@ -125,40 +148,9 @@ def read(name: str) -> Wrap:
     return wrap
 
 
-def _note_read(
-    load: Load,
-    source: Any,
-    timed: _TimedSlice,
-    event: tuple[int, int, int, str],
-    faults: tuple[int, int] | None,
-    tensor: Any,
-) -> None:
-    """Note the numbers of a read that has ended, well or not."""
-    seq, start, end, status = event
-    identity = id(source)
-    key = load.keys[identity]
-    if type(timed) is _CountedSlice:
-        end -= timed.own_ns
-        if tensor is not None:
-            extremes.after_cast(load, key, timed.before, tensor)
-    after = measure.thread_faults()
-    load.reads.append(
-        (
-            seq,
-            key,
-            start,
-            end,
-            timed.read_at or end,
-            identity,
-            threading.current_thread().name,
-            status,
-            None if tensor is None else tensor.dtype,
-            None if tensor is None else tensor.device,
-            resident_now(load, end) if is_due(load, end) else None,
-            None if faults is None or after is None else after[0] - faults[0],
-            None if faults is None or after is None else after[1] - faults[1],
-        )
-    )
+def _worker(load: Load) -> str:
+    name = load.workers[threading.get_ident()] = threading.current_thread().name
+    return name
 
 
 def faults_since(before: tuple[int, int] | None) -> tuple[int | None, int | None]:
@@ -169,20 +161,21 @@ def faults_since(before: tuple[int, int] | None) -> tuple[int | None, int | None
     return after[0] - before[0], after[1] - before[1]
 
 
-@told
-def planned(load: Load, seen: Seen) -> None:
+@told_briefly
+def planned(
+    load: Load, start: int, end: int, args: tuple[Any, ...], kwargs: dict[str, Any], result: Any
+) -> None:
     """`WeightTransform.add_tensor`: the library says which parameter a tensor is for."""
-    transform, param, key, pattern, *_ = seen.args
+    transform, param, key, pattern, *_ = args
     steps = getattr(transform, "operations", None)
     operations = [_described(step) for step in steps] if steps else _NOTHING
     if load.quantiser is not None and transform.quantization_operation is not None:
         operations = [*operations, type(transform.quantization_operation).__name__]
-    rule = type(transform).__name__
-    made = Plan(param, None if pattern == key else pattern, rule, operations)
+    plan = param, None if pattern == key else pattern, type(transform).__name__, operations
     if load.packed:
-        gguf_names.plan(load, key, made)
+        gguf_names.plan(load, key, Plan(*plan))
     else:
-        load.plans[key] = made
+        load.planned.append((key, *plan))
 
 
 def _described(step: Any) -> str:
@@ -196,16 +189,19 @@ def _described(step: Any) -> str:
     return f"{type(step).__name__}({told})" if told else type(step).__name__
 
 
-@told
-def awaited(load: Load, seen: Seen) -> None:
+@told_briefly
+def awaited(
+    load: Load, start: int, end: int, args: tuple[Any, ...], kwargs: dict[str, Any], result: Any
+) -> None:
     """`materialize_tensors`: the loading thread waits for the workers."""
-    load.last_wait = seen.start, seen.end
+    load.last_wait = start, end
 
 
-@told
-def converted(load: Load, seen: Seen) -> None:
+@told_briefly
+def converted(
+    load: Load, start: int, end: int, args: tuple[Any, ...], kwargs: dict[str, Any], result: Any
+) -> None:
     """`convert`: wait and conversion together; the wait is taken out."""
-    start, end, args, _, result = seen
     began, ended = load.last_wait
     wait = ended - began if began >= start else 0
     param = args[1]
@@ -213,27 +209,29 @@ def converted(load: Load, seen: Seen) -> None:
         load.placed.add(param)
     elif len(result) > 1 or param not in result:
         load.parts[param] = list(result)
-    waited, convert, place = load.times.get(param, NO_TIMES)
-    load.times[param] = (waited or 0) + wait, (convert or 0) + end - start - wait, place
+    load.conversions_seen.append((param, wait, end - start - wait))
 
 
-@told
-def placed(load: Load, seen: Seen) -> None:
+@told_briefly
+def placed(
+    load: Load, start: int, end: int, args: tuple[Any, ...], kwargs: dict[str, Any], result: Any
+) -> None:
     """`set_param_for_module`: a finished tensor becomes a parameter."""
-    _, param, _, info, *_ = seen.args
-    load.note_placing(param, seen)
+    param, info = args[1], args[3]
+    load.placings_seen.append((param, end - start))
     # A tensor of another shape is noted as mismatched and not set.
     odd = info.mismatched_keys
     # Where the module has no such parameter nothing was set; set ones are not missing any more.
     is_strange = param in info.unexpected_keys or param in info.missing_keys
     if not is_strange and (not odd or all(entry[0] != param for entry in odd)):
         load.placed.add(param)
-    load.placed_since += 1
+    since = load.placed_since = load.placed_since + 1
     # The workers may be far ahead, and writing looks at all reads that wait: the more do, the
     # rarer it is done, else it would take the square of their number.
-    if load.placed_since >= BATCH and load.placed_since >= len(load.reads) // 4:
-        read_rows.write(load, is_over=False)
-        load.state.recorder.flush_if_due(load.state)
+    if since >= BATCH and since >= len(load.reads) // 4:
+        with load.state.own_time():
+            read_rows.write(load, is_over=False)
+            load.state.recorder.flush_if_due(load.state)
 
 
 @told
