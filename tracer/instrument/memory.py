@@ -15,7 +15,7 @@ from tracer.spans import ThreadState
 if TYPE_CHECKING:
     from tracer.instrument.loads.load_notes import Load
 
-_EVERY_NS: Final = 20_000_000
+_EVERY_NS: Final = 50_000_000
 _BEFORE: Final = "before the first forward"
 _AFTER: Final = "after the first forward"
 

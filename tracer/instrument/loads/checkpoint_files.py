@@ -65,6 +65,12 @@ def note_unseen_access(load: Load) -> None:
     """
     for path in load.files:
         load.access.setdefault(path, "mmap" if path.endswith(".gguf") else "bytes")
+    ways = {load.access[path] for path in load.files}
+    load.are_mapped = ways == {"mmap"} and all(map(_is_safetensors, load.files))
+
+
+def _is_safetensors(path: str) -> bool:
+    return path.endswith(".safetensors")
 
 
 def read_headers(load: Load, files: Iterable[str]) -> None:

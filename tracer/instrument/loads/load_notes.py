@@ -87,6 +87,8 @@ class Load:
     """Of a load that failed: headers of all that it would have read."""
     files: list[str] = dataclasses.field(default_factory=list)
     access: dict[str, str] = dataclasses.field(default_factory=dict)
+    are_mapped: bool = False
+    """All files are mapped into memory by the safetensors library."""
     index: str | None = None
     keys: dict[int, str] = dataclasses.field(default_factory=dict)
     texts: dict[str, HeaderText] = dataclasses.field(default_factory=dict)

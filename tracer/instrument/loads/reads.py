@@ -15,6 +15,7 @@ import threading
 from collections.abc import Callable
 from typing import Any, Final
 
+from tracer.formats.entries import dtype_name
 from tracer.instrument import measure
 from tracer.instrument.loads import extremes, gguf_names, read_rows
 from tracer.instrument.loads.load_notes import (
@@ -32,51 +33,51 @@ from tracer.instrument.memory import is_due, resident_now
 from tracer.instrument.patching import IsOn, Wrap
 from tracer.instrument.stages import Outcome
 
+_NO_FAULTS: Final = (None, None)
 _NOTHING: Final[list[str]] = []  # of a mere renaming; shared, and left as it is
 
 
 class _TimedSlice:
     """Stands in for a slice inside `_materialize_copy`: notes when the bytes were there.
 
-    Made once a tensor, so it has no constructor of its own: that would be a call more.
+    With `values` it counts on the way what the cast may turn into something else.
     """
 
-    __slots__ = ("clock", "inner", "read_at")
-    inner: Any
-    clock: Callable[[], int]
-    read_at: int
+    __slots__ = ("_inner", "_load", "_wanted", "before", "own_ns", "read_at")
+
+    def __init__(self, load: Load, inner: Any, wanted: Any) -> None:
+        self._load = load
+        self._inner = inner
+        self._wanted = wanted
+        self.read_at = 0
+        self.before: extremes.Extremes | None = None
+        self.own_ns = 0
 
     def __getitem__(self, index: Any) -> Any:
-        tensor = self.inner[index]
-        self.read_at = self.clock()
+        tensor = self._inner[index]
+        recorder = self._load.state.recorder
+        self.read_at = recorder.clock()
+        if recorder.options.values and self._wanted is not None:
+            with recorder.guard("values before a cast"):
+                self.before = extremes.before_cast(self._load, tensor, self._wanted)
+            self.own_ns = recorder.clock() - self.read_at
         return tensor
 
     def __getattr__(self, name: str) -> Any:
-        return getattr(self.inner, name)
+        return getattr(self._inner, name)
 
 
-class _CountedSlice(_TimedSlice):
-    """With `values`: counts on the way what the cast may turn into something else."""
-
-    __slots__ = ("before", "load", "own_ns", "wanted")
-    load: Load
-    wanted: Any
-    before: extremes.Extremes | None
-    own_ns: int
-
-    def __getitem__(self, index: Any) -> Any:
-        tensor = super().__getitem__(index)
-        if self.wanted is not None:
-            with self.load.state.recorder.guard("values before a cast"):
-                self.before = extremes.before_cast(self.load, tensor, self.wanted)
-            self.own_ns = self.clock() - self.read_at
-        return tensor
+def _stays_a_view(source: Any, device: Any = None, dtype: Any = None, *_: Any) -> bool:
+    """Whether a slice of a mapped file is all that will be made: not read, cast or moved."""
+    if device is not None and device != "cpu" and getattr(device, "type", None) != "cpu":
+        return False
+    stored = getattr(source, "get_dtype", None)
+    return stored is not None and (dtype is None or _is_stored(stored(), dtype))
 
 
-def _counted(load: Load, wanted: Any) -> _CountedSlice:
-    made = _CountedSlice()
-    made.load, made.wanted, made.before, made.own_ns = load, wanted, None, 0
-    return made
+@functools.cache
+def _is_stored(code: str, dtype: Any) -> bool:
+    return dtype_name(code) == measure.dtype_name(dtype)
 
 
 @told_briefly
@@ -90,10 +91,14 @@ def submitted(
 
 
 def read(name: str) -> Wrap:
-    """`_materialize_copy`: one read in a worker thread, split into read and cast."""
+    """`_materialize_copy`: one read in a worker thread, split into read and cast.
+
+    Where a slice only becomes a view of a mapped file there is nothing to split, nor do pages come
+    in: then the system isn't asked for page faults, which takes longer than such a read itself.
+    """
 
     def wrap(original: Callable[..., Any], is_on: IsOn) -> Callable[..., Any]:
-        job, usage, ident = JOBS.get, measure.thread_usage(), threading.get_ident
+        job, usage = JOBS.get, measure.thread_usage()
 
         @functools.wraps(original)
         def wrapper(*args: Any, **kwargs: Any) -> Any:
@@ -102,43 +107,30 @@ def read(name: str) -> Wrap:
                 return original(*args, **kwargs)
             recorder = load.state.recorder
             clock = recorder.clock
-            source, *others = args
+            source = args[0]
             recorder.targets_seen[name] += 1
             if load.read_source is None:
                 load.read_source = recorder.places.source(original)
                 load.read_stack = recorder.places.stack(sys._getframe())
-            timed = _TimedSlice()
-            if recorder.options.values:
-                timed = _counted(load, args[2] if len(args) > 2 else kwargs.get("dtype"))
-            timed.inner, timed.clock, timed.read_at = source, clock, 0
-            before = usage()
+            timed = before = None
+            if kwargs or not load.are_mapped or not _stays_a_view(*args):
+                wanted = args[2] if len(args) > 2 else kwargs.get("dtype")
+                timed = _TimedSlice(load, source, wanted)
+                args = (timed, *args[1:])
+                before = usage()
             seq, start = recorder.next_seq(), clock()
             result, status = None, "ok"
             try:
-                result = original(timed, *others, **kwargs)
+                result = original(*args, **kwargs)
             except BaseException as error:
                 status = Outcome(None, error).status
                 raise
             finally:
-                end, after = clock(), usage()
+                end = clock()
+                after = None if before is None else usage()
                 try:
-                    identity = id(source)
-                    key = load.keys[identity]
-                    if type(timed) is _CountedSlice:
-                        end -= timed.own_ns
-                        if result is not None:
-                            extremes.after_cast(load, key, timed.before, result)
-                    load.reads.append(
-                        (
-                            seq, key, start, end, timed.read_at or end, identity,
-                            load.workers.get(ident()) or _worker(load), status,
-                            None if result is None else result.dtype,
-                            None if result is None else result.device,
-                            resident_now(load, end) if is_due(load, end) else None,
-                            None if before is None else after.ru_minflt - before.ru_minflt,
-                            None if before is None else after.ru_majflt - before.ru_majflt,
-                        )
-                    )  # fmt: skip
+                    faults = _faults_between(before, after)
+                    _note_read(load, source, timed, (seq, start, end, status), faults, result)
                 except Exception as failure:
                     recorder.failed(name, failure)
             return result
@@ -146,6 +138,42 @@ def read(name: str) -> Wrap:
         return wrapper
 
     return wrap
+
+
+def _note_read(
+    load: Load,
+    source: Any,
+    timed: _TimedSlice | None,
+    event: tuple[int, int, int, str],
+    faults: tuple[int | None, int | None],
+    tensor: Any,
+) -> None:
+    """Note the numbers of a read that has ended, well or not."""
+    seq, start, end, status = event
+    identity = id(source)
+    key = load.keys[identity]
+    read_at = end
+    if timed is not None:
+        end -= timed.own_ns
+        read_at = timed.read_at or end
+        if tensor is not None:
+            extremes.after_cast(load, key, timed.before, tensor)
+    load.reads.append(
+        (
+            seq,
+            key,
+            start,
+            end,
+            read_at,
+            identity,
+            load.workers.get(threading.get_ident()) or _worker(load),
+            status,
+            None if tensor is None else tensor.dtype,
+            None if tensor is None else tensor.device,
+            resident_now(load, end) if is_due(load, end) else None,
+            *faults,
+        )
+    )
 
 
 def _worker(load: Load) -> str:
@@ -159,6 +187,12 @@ def faults_since(before: tuple[int, int] | None) -> tuple[int | None, int | None
     if before is None or after is None:
         return None, None
     return after[0] - before[0], after[1] - before[1]
+
+
+def _faults_between(before: Any, after: Any) -> tuple[int | None, int | None]:
+    if before is None or after is None:
+        return _NO_FAULTS
+    return after.ru_minflt - before.ru_minflt, after.ru_majflt - before.ru_majflt
 
 
 @told_briefly
