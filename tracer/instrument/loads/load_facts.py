@@ -9,8 +9,7 @@ from __future__ import annotations
 
 import functools
 import math
-import operator
-from typing import Any, Final
+from typing import Any
 
 from tracer.instrument import measure
 from tracer.instrument.loads import (
@@ -34,8 +33,6 @@ from tracer.instrument.loads.named_tensors import (
 from tracer.instrument.targets import ADAPTER_MARK
 from tracer.rows import shape_text
 
-_NAME: Final = operator.attrgetter("name")
-
 
 def tell_meta(load: Load, model: Any) -> None:
     """Note what `meta_params` will tell: the model as built, before any weight."""
@@ -55,7 +52,7 @@ def tell_adapter(load: Load, model: Any) -> None:
 
 
 def _note_built(load: Load, built: list[Taken]) -> None:
-    load.expected |= zip(map(_NAME, built), built, strict=True)
+    load.expected |= {each[0]: each for each in built}
     load.meta = built
 
 

@@ -11,7 +11,7 @@ import os
 from collections.abc import Collection
 from typing import Any
 
-from tracer.instrument import measure, memory, modules
+from tracer.instrument import measure, memory
 from tracer.instrument.hooks import every_module
 from tracer.instrument.loads import (
     checkpoint_files,
@@ -97,8 +97,6 @@ def model_call(state: ThreadState, call: Call) -> Observer:
             load.model = recorder.models.of(model)
             with recorder.guard("placements"):
                 load_facts.note_finished(load, model, outer)
-            with recorder.guard("module hooks"):
-                modules.meet(recorder, model)
         else:
             load_facts.tell_failed(load)
     state.load = outer

@@ -37,7 +37,12 @@ def named_tensors(model: Any, besides: Collection[str] = ()) -> list[Named]:
     """
     parameters: list[Named] = []
     buffers: list[Named] = []
-    for path, module in _modules(model):
+    # Each module by each of its paths (ending in a dot), parents first, in one walk with a stack:
+    # torch's own is a generator in a generator for each level, and asking for each tensor's owner
+    # by its path costs more than the rest of a load's facts.
+    waiting = [("", model)]
+    while waiting:
+        path, module = waiting.pop()
         for leaf, tensor in module._parameters.items():
             if tensor is not None and (not besides or path + leaf not in besides):
                 parameters.append(_named((path + leaf, tensor, module, "parameter", True)))
@@ -47,26 +52,11 @@ def named_tensors(model: Any, besides: Collection[str] = ()) -> list[Named]:
                 if tensor is not None and path + leaf not in besides:
                     is_kept = leaf not in passing
                     buffers.append(_named((path + leaf, tensor, module, "buffer", is_kept)))
-    return parameters + buffers
-
-
-def _modules(model: Any) -> Iterator[tuple[str, Any]]:
-    """Each module by each of its paths (ending in a dot), parents first.
-
-    One walk with a stack: torch's own is a generator in a generator for each level, and asking
-    for each tensor's owner by its path costs more than the rest of a load's facts.
-    """
-    waiting = [("", model)]
-    while waiting:
-        path, module = waiting.pop()
-        yield path, module
         if module._modules:
-            children = [
-                (f"{path}{name}.", child)
-                for name, child in module._modules.items()
-                if child is not None
-            ]
-            waiting.extend(reversed(children))
+            for name, child in reversed(module._modules.items()):
+                if child is not None:
+                    waiting.append((f"{path}{name}.", child))
+    return parameters + buffers
 
 
 class Taken(NamedTuple):

@@ -47,13 +47,15 @@ def note_finished(load: Load, named: list[Named]) -> None:
         load: The load.
         named: Parameters and buffers of the finished model.
     """
-    for each in named:
-        if each.tensor.device.type == "meta":
-            load.residences[each.name] = residence(each)
-        before = load.before_fill and load.before_fill.get(_built_name(load, each.name))
-        if before:
-            load.was_written[each.name] = written.was_written(before, each.tensor)
-    load.before_fill.clear()
+    if any(device.type == "meta" for device in {each.device for each in load.finished}):
+        away = (each for each in named if each.tensor.device.type == "meta")
+        load.residences = {each.name: residence(each) for each in away}
+    before, built = load.before_fill, load.expected
+    for name, tensor, *_ in named if before else ():
+        known = before.get(name if name in built else without_adapter(name))
+        if known is not None:
+            load.was_written[name] = written.was_written(known, tensor)
+    before.clear()
     inner = {id(one.tensor()): one for one in load.inner if one.tensor() is not None}
     for each in named if inner else ():
         if id(each.tensor) in inner:
