@@ -33,6 +33,8 @@ __all__ = [
 ]
 
 _LARGEST_JSON = 200_000_000
+# Nearly all of them are shorter: one look at the file is enough.
+_FIRST_LOOK = 1 << 16
 
 _KINDS = {
     "config.json": "config",
@@ -162,7 +164,7 @@ def read_json(path: str | os.PathLike[str]) -> dict[str, Any]:
         CheckpointError: the file can't be read, is empty, a Git LFS pointer, or no JSON object.
     """
     file = Path(path)
-    _, size = signature.read_start(file)
+    start, size = signature.read_start(file, _FIRST_LOOK)
     if size > _LARGEST_JSON:
         raise CheckpointError(
             phrase("folders.json_too_large", file=file.name, found=size),
@@ -170,7 +172,8 @@ def read_json(path: str | os.PathLike[str]) -> dict[str, Any]:
             found=size,
         )
     try:
-        content = json.loads(file.read_text("utf-8-sig"))
+        raw = start if len(start) == size else file.read_bytes()
+        content = json.loads(raw.decode("utf-8-sig"))
     except OSError as error:
         raise signature.unreadable(file, error) from error
     except (ValueError, RecursionError) as error:

@@ -69,7 +69,8 @@ class _TimedSlice:
 
 def _stays_a_view(source: Any, device: Any = None, dtype: Any = None, *_: Any) -> bool:
     """Whether a slice of a mapped file is all that will be made: not read, cast or moved."""
-    if device is not None and device != "cpu" and getattr(device, "type", None) != "cpu":
+    # By the name of its kind: to compare a device with text goes a long way round.
+    if device is not None and getattr(device, "type", device) != "cpu":
         return False
     stored = getattr(source, "get_dtype", None)
     return stored is not None and (dtype is None or _is_stored(stored(), dtype))
