@@ -52,8 +52,8 @@ def resident_now(load: Load, now: int) -> int | None:
     return process["rss_bytes"]
 
 
-def write_samples(load: Load) -> None:
-    """Turn what was sampled between reads into rows of `memory`."""
+def write_samples(load: Load, is_over: bool) -> None:
+    """Turn what was sampled between reads into rows of `memory`; in the end the load keeps it."""
     samples = list(load.samples)
     recorder = load.state.recorder
     columns = {name: [one[name] for one in samples] for name in (samples[0] if samples else ())}
@@ -68,7 +68,8 @@ def write_samples(load: Load) -> None:
         status="ok",
         **columns,
     )
-    del load.samples[: len(samples)]
+    if not is_over:
+        del load.samples[: len(samples)]
 
 
 def first_forward(state: ThreadState, model: str, *, ended: bool) -> None:

@@ -110,6 +110,7 @@ def model_call(state: ThreadState, call: Call) -> Observer:
         verification.verify(load, model)
     if outcome.error is None:
         recorder.add_later("facts of the load", functools.partial(load_facts.tell, load))
+        recorder.add_later("facts of the load", functools.partial(read_rows.forget, load))
     recorder.flush_if_due(state)
 
 
@@ -186,6 +187,7 @@ def weights(state: ThreadState, call: Call) -> Observer:
             load_facts.write_meta(load)
             if load.weights_seq >= 0:  # an adapter's weights come after those of its base
                 read_rows.write(load, is_over=True)
+                read_rows.forget(load)
             checkpoint_files.note_unseen_access(load)
             checkpoint_files.read_headers(load, load.files)
             checkpoint_files.note_given(load, state_dict)

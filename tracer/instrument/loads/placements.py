@@ -76,9 +76,10 @@ def describe(load: Load) -> None:
     for key, plan in load.plans.items():
         for target in load.parts.get(plan.param, (plan.param,)):
             sources.setdefault(target, []).append(key)
+    rows = []
     for live in load.finished:
         if live.name in load.brought:
-            load.placement_rows.append(_row_of_inner(load, live, load.brought[live.name]))
+            rows.append(_row_of_inner(load, live, load.brought[live.name]))
             continue
         name = _built_name(load, live.name)
         keys = sources.get(name, [])
@@ -95,7 +96,8 @@ def describe(load: Load) -> None:
             because = f"{_misfit(load, live, keys)}; {because.removeprefix('in no file; ')}"
         keys = keys if origin in {"checkpoint", "converted"} else []
         given = keys or ([tied[name]] if origin == "tied" else [])
-        load.placement_rows.append(_row(load, live, name, keys, origin, because, given))
+        rows.append(_row(load, live, name, keys, origin, because, given))
+    load.placement_rows = rows
 
 
 def _converted(load: Load, name: str, keys: list[str], because: str) -> str:

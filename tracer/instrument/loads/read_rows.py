@@ -15,8 +15,11 @@ from tracer.spans import uncollected
 
 
 def write(load: Load, is_over: bool) -> None:
-    """Turn reads into rows of `tensor_loads`: those that were set, and in the end all of them."""
-    write_samples(load)
+    """Turn reads into rows of `tensor_loads`: those that were set, and in the end all of them.
+
+    In the end the load keeps them until `forget`, since an interrupt may have them told anew.
+    """
+    write_samples(load, is_over)
     with uncollected():
         _write(load, is_over)
 
@@ -54,8 +57,13 @@ def _write(load: Load, is_over: bool) -> None:
         stack=load.read_stack,
         **columns,
     )
-    if is_over:
-        load.reads = []
+
+
+def forget(load: Load) -> None:
+    """The rows of all reads stand: let go of what they were made of."""
+    load.reads, load.samples = [], []
+    if load.shards is not None:
+        load.shards.done = []
 
 
 def _merged(load: Load, one: tuple[Any, ...]) -> Iterator[tuple[Any, ...]]:

@@ -21,7 +21,8 @@ def write(load: Load, is_over: bool) -> None:
     shards = load.shards
     if shards is None:
         return
-    write_samples(load)
+    if not is_over:  # in the end `read_rows` writes them
+        write_samples(load, is_over)
     pieces, left = list(shards.done), []
     if not is_over:
         left = [piece for piece in pieces if piece.param in shards.undecided]
@@ -40,7 +41,8 @@ def write(load: Load, is_over: bool) -> None:
         stack=load.read_stack,
         **columns,
     )
-    shards.done[: len(pieces) + len(left)] = left
+    if not is_over:
+        shards.done[: len(pieces) + len(left)] = left
 
 
 def _row(load: Load, shards: Shards, piece: Piece) -> dict[str, Any]:
