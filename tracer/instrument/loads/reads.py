@@ -29,7 +29,7 @@ from tracer.instrument.loads.load_notes import (
     told,
     told_briefly,
 )
-from tracer.instrument.memory import is_due, resident_now
+from tracer.instrument.memory import SAMPLED_EVERY_NS, resident_now
 from tracer.instrument.patching import IsOn, Wrap
 from tracer.instrument.stages import Outcome
 
@@ -128,9 +128,8 @@ def read(name: str) -> Wrap:
                 raise
             finally:
                 end = clock()
-                after = None if before is None else usage()
+                faults = _NO_FAULTS if before is None else _faults_between(before, usage())
                 try:
-                    faults = _faults_between(before, after)
                     _note_read(load, source, timed, (seq, start, end, status), faults, result)
                 except Exception as failure:
                     recorder.failed(name, failure)
@@ -171,7 +170,7 @@ def _note_read(
             status,
             None if tensor is None else tensor.dtype,
             None if tensor is None else tensor.device,
-            resident_now(load, end) if is_due(load, end) else None,
+            resident_now(load, end) if end - load.last_sample_ns >= SAMPLED_EVERY_NS else None,
             *faults,
         )
     )
@@ -190,9 +189,7 @@ def faults_since(before: tuple[int, int] | None) -> tuple[int | None, int | None
     return after[0] - before[0], after[1] - before[1]
 
 
-def _faults_between(before: Any, after: Any) -> tuple[int | None, int | None]:
-    if before is None or after is None:
-        return _NO_FAULTS
+def _faults_between(before: Any, after: Any) -> tuple[int, int]:
     return after.ru_minflt - before.ru_minflt, after.ru_majflt - before.ru_majflt
 
 
