@@ -33,6 +33,8 @@ __all__ = [
 ]
 
 _LARGEST_JSON = 200_000_000
+# Nearly all of them are shorter: one look at the file is enough.
+_FIRST_LOOK = 1 << 16
 
 _KINDS = {
     "config.json": "config",
@@ -162,7 +164,7 @@ def read_json(path: str | os.PathLike[str]) -> dict[str, Any]:
         CheckpointError: the file can't be read, is empty, a Git LFS pointer, or no JSON object.
     """
     file = Path(path)
-    _, size = signature.read_start(file)
+    start, size = signature.read_start(file, _FIRST_LOOK)
     if size > _LARGEST_JSON:
         raise CheckpointError(
             phrase("folders.json_too_large", file=file.name, found=size),
@@ -170,7 +172,8 @@ def read_json(path: str | os.PathLike[str]) -> dict[str, Any]:
             found=size,
         )
     try:
-        content = json.loads(file.read_text("utf-8-sig"))
+        raw = start if len(start) == size else file.read_bytes()
+        content = json.loads(raw.decode("utf-8-sig"))
     except OSError as error:
         raise signature.unreadable(file, error) from error
     except (ValueError, RecursionError) as error:
@@ -183,19 +186,18 @@ def read_json(path: str | os.PathLike[str]) -> dict[str, Any]:
 
 def list_files(folder: str | os.PathLike[str]) -> list[FolderFile]:
     """Every file below a model folder, hidden folders left out, sorted by path."""
-    root = Path(folder)
     found = []
-    for directory, folders, names in os.walk(root):
+    for directory, folders, names in os.walk(folder):
         folders[:] = sorted(name for name in folders if not name.startswith("."))
+        below = os.path.relpath(directory, folder).replace(os.sep, "/")
         for name in sorted(names):
-            path = Path(directory) / name
-            found.append(_describe(path.relative_to(root).as_posix(), path))
+            relative = name if below == "." else f"{below}/{name}"
+            found.append(_describe(relative, name, os.path.join(directory, name)))
     return found
 
 
-def _describe(relative: str, path: Path) -> FolderFile:
-    name = path.name
-    file_format = _FORMATS.get(path.suffix.lower(), "other")
+def _describe(relative: str, name: str, path: str) -> FolderFile:
+    file_format = _FORMATS.get(os.path.splitext(name)[1].lower(), "other")
     kind = _KINDS.get(name, "other")
     if name.endswith(".index.json"):
         kind = "index"
@@ -204,7 +206,7 @@ def _describe(relative: str, path: Path) -> FolderFile:
     elif file_format == "python":
         kind = "code"
     try:
-        size = path.stat().st_size
+        size = os.stat(path).st_size
     except OSError:
         size = 0  # a broken link has a name and no size; it is listed all the same
     return FolderFile(relative, kind, file_format, size)

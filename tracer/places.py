@@ -30,6 +30,10 @@ _STARTERS: Final = (
 )  # fmt: skip
 
 
+_LINES: Final[dict[tuple[int, int], tuple[CodeType, int]]] = {}
+"""Identity of a code and instruction to the code, which keeps its identity, and the line: found
+once in a process, since it takes a walk through the code's table of lines."""
+
 Reached = tuple[int, int, str]
 """A frame that runs now (identity, instruction), and the key of the call path that ends in it."""
 
@@ -100,7 +104,7 @@ class Places:
         lines: list[int] = []  # code and line, innermost first
         while frame is not None:
             if not self._is_ours[id(frame.f_code)]:
-                lines += (id(frame.f_code), frame.f_lineno)
+                lines += (id(frame.f_code), _line(frame))
             frame = frame.f_back
         key = tuple(lines)
         # Two threads may meet a path at once: the first name stands.
@@ -173,6 +177,14 @@ def _package_path(path: Path) -> str:
             break
         parts.append(folder.name)
     return "/".join(reversed(parts))
+
+
+def _line(frame: FrameType) -> int:
+    key = id(frame.f_code), frame.f_lasti
+    known = _LINES.get(key)
+    if known is None:
+        known = _LINES[key] = frame.f_code, frame.f_lineno
+    return known[1]
 
 
 def _worth_showing(path: tuple[tuple[CodeType, int], ...]) -> list[tuple[CodeType, int]]:

@@ -176,6 +176,7 @@ class Recorder:
         self.dropped: list[str] = []
         self._pending: dict[str, list[row_forms.Row]] = defaultdict(list)
         self._pending_rows = 0
+        self._later: list[tuple[str, Callable[[], None]]] = []
         self._last_flush = self.origin
         self._faults_said: set[tuple[str, str]] = set()
         self._lock = threading.RLock()
@@ -255,13 +256,67 @@ class Recorder:
             self._pending[table].append(row_forms.Block(count, {"rank": self.rank} | columns))
             self._pending_rows += count
 
-    def fault(self, target: str, reason: str, error: BaseException | None = None) -> None:
-        """Say what was not observed and why; the same words are said once."""
+    def add_later(self, target: str, make: Callable[[], None]) -> None:
+        """Put off the making of rows until rows are handed over, mostly out of the user's call.
+
+        Args:
+            target: Name of the work, should it fail.
+            make: Adds the rows, out of plain values that were taken while they were true.
+        """
+        self._later.append((target, make))
+
+    def make_rows(self) -> None:
+        """Make the rows that were put off, each lot whole: what an interrupt cuts off waits on."""
+        while self._later:
+            with self._lock:
+                self._make_next()
+
+    def _make_next(self) -> None:
+        if not self._later:  # another thread was faster
+            return
+        target, make = self._later[0]
+        before, said = self._pending, set(self._faults_said)
+        self._pending = defaultdict(list)
+        is_over = False
+        try:
+            with self.guard(target):
+                make()
+            is_over = True
+        except Exception:  # of a strict recording
+            is_over = True
+            raise
+        finally:
+            made, self._pending = self._pending, before
+            if is_over:
+                del self._later[0]
+                for table, rows in made.items():
+                    self._pending[table] += rows
+            else:
+                self._faults_said = said
+
+    def fault(
+        self,
+        target: str,
+        reason: str,
+        error: BaseException | None = None,
+        *,
+        call: int | None = None,
+    ) -> None:
+        """Say what was not observed and why; the same words are said once.
+
+        Args:
+            target: What it is about.
+            reason: Why.
+            error: What was raised.
+            call: The call that it belongs to, where that may be over by now.
+        """
         if (target, reason) in self._faults_said:
             return
         self._faults_said.add((target, reason))
         text = "".join(traceback.format_exception(error)) if error else None
-        self.add_point("faults", "recorder", target, target=target, reason=reason, traceback=text)
+        place = {} if call is None else {"parent": call, "call": call}
+        told = {"target": target, "reason": reason, "traceback": text}
+        self.add_point("faults", "recorder", target, **told, **place)
 
     def failed(self, target: str, error: Exception) -> None:
         """The lab's own work failed: a `faults` row; strict, the failure itself."""
@@ -321,6 +376,7 @@ class Recorder:
 
     def flush(self) -> None:
         """Hand all buffered rows to the journal."""
+        self.make_rows()
         with self._lock:
             pending, self._pending = self._pending, defaultdict(list)
             self._pending_rows = 0
@@ -358,9 +414,10 @@ class Recorder:
 
     def finish(self) -> None:
         """While events still count: let observers tell what they kept for the end."""
-        if not self.at_end:
+        if not self.at_end and not self._later:
             return
         with self.thread_state().own_work("end of the recording"):
+            self.make_rows()
             for callback in self.at_end:
                 with self.guard("end of the recording"):
                     callback()

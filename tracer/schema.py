@@ -220,7 +220,7 @@ _TABLES = (
         _text("device", "Device after the read"),
         _text("worker", "Thread that read it"),
         _integer("rss_bytes", "Resident memory of the process at the end of the batch of reads"),
-        _integer("minor_faults", "Page faults served from memory during the read (whole thread)"),
+        _integer("minor_faults", "Page faults served from memory in a read that is no view"),
         _integer("major_faults", "Page faults that needed the disk (whole thread)"),
         _integer("disk_bytes", "Bytes read from the disk (whole process)"),
     ),

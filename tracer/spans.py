@@ -13,7 +13,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, Final
 
-from tracer.clocks import waited_ns
+from tracer.clocks import close_schedule, open_schedule, waited_ns
 from tracer.places import Reached
 from tracer.rows import INTERRUPTED, Frame, HotRow, Shapes
 
@@ -75,6 +75,7 @@ class ThreadState:
         "recorder_ns",
         "rows",
         "run",
+        "schedule",
         "shapes",
         "spans",
         "thread",
@@ -98,6 +99,7 @@ class ThreadState:
         self.values: dict[int, tuple[float, float, float, int]] = {}
         self.arguments: dict[int, tuple[dict[str, Any], dict[str, Any]]] = {}  # and what was made
         self.recorder_ns = 0
+        self.schedule: int | None = None  # file of the system that tells how long it waited
         self.counts: dict[str, int] = {}
         self.held: list[tuple[str, dict[str, Any]]] = []
         self.muted = False  # module calls don't count now; changed by `mute`
@@ -127,7 +129,7 @@ class ThreadState:
             len(self.frames),
             self.recorder_ns,
             columns,
-            waited_ns() if is_measured else None,
+            waited_ns(self.schedule) if is_measured else None,
         )
         self.spans.append(span)
         self.top = seq
@@ -143,12 +145,15 @@ class ThreadState:
         if self.below is not None:
             self.below.recorder.listening.pop(self.ident, None)
         ACTIVE[self.ident] = self
+        self.schedule = open_schedule()
         if not self.muted:
             self.recorder.listening[self.ident] = self
 
     def leave_thread(self) -> None:
         """Nothing of this recording is open any more: the one around it goes on."""
         self.recorder.listening.pop(self.ident, None)
+        schedule, self.schedule = self.schedule, None
+        close_schedule(schedule)
         below, self.below = self.below, None
         if ACTIVE.get(self.ident) is not self:
             return
@@ -208,7 +213,7 @@ class ThreadState:
 
     def _note_waiting(self, span: Span, before: int) -> None:
         """How long the thread waited for a processor: in a call, and outside of its children."""
-        now = waited_ns()
+        now = waited_ns(self.schedule)
         if now is None:
             return
         if span.table == "calls":

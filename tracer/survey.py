@@ -107,6 +107,36 @@ def survey_folder(
     Raises:
         CheckpointError: there is no such folder.
     """
+    return survey_listing(list_folder(folder, order), headers, beside=beside)
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Listing:
+    """Of a folder what it takes to look it over later, when files may have changed.
+
+    Attributes:
+        root: The folder.
+        files: Every file in it, hidden folders left out.
+        entry: File that the load begins with; None where there is none.
+        index: The index that it would follow, if that is one that can be read.
+        chosen: Weights files that would be read, absent ones too, in the order of their names.
+        problems: What is wrong so far.
+    """
+
+    root: Path
+    files: list[FolderFile]
+    entry: str | None
+    index: Index | None
+    chosen: list[str]
+    problems: list[Problem]
+
+
+def list_folder(folder: str | os.PathLike[str], order: Sequence[str] = ORDER) -> Listing:
+    """List a model folder and read its index; no header is read.
+
+    Raises:
+        CheckpointError: there is no such folder.
+    """
     root = Path(folder)
     if not os.path.isdir(root):
         words = "no_folder_but_file" if os.path.isfile(root) else "no_folder"
@@ -117,6 +147,15 @@ def survey_folder(
     found: list[Problem] = []
     entry = _entry(files, order)
     index, chosen = _chosen(root, files, entry, found)
+    return Listing(root, files, entry, index, chosen, found)
+
+
+def survey_listing(
+    listing: Listing, headers: Mapping[str, Header] | None = None, *, beside: bool = True
+) -> Survey:
+    """Look a folder over that was listed before; the rest as for `survey_folder`."""
+    root, files, entry = listing.root, listing.files, listing.entry
+    index, chosen, found = listing.index, listing.chosen, list(listing.problems)
     why_not = _why_not(files, entry, chosen)
     read = dict(headers or {})
     files_read = [*_weights(files), *_under_a_name(root, files, chosen)]

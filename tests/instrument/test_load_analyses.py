@@ -89,8 +89,11 @@ def test_every_nanosecond_of_a_load_has_a_name(llama_folder, dtype):
     parts = load_time.by_part(times).set_index("part")
     assert (parts["total_ns"] >= 0).all()
     assert parts.loc["recorder", "total_ns"] == outer["recorder_ns"]
-    assert {"meta_init", "read", "cast", "place", "recorder"} <= set(parts.index)
+    assert {"meta_init", "read", "place", "recorder"} <= set(parts.index)
     reads = trace["tensor_loads"]
+    # Generation 5 only takes a view of what keeps its dtype; before it, "cast" is a difference.
+    is_cast = (reads["stored_dtype"] != reads["loaded_dtype"]).any()
+    assert ("cast" in parts.index) == (is_cast or release() < FIVE)
     read = times.loc[times["part"].isin(["read", "cast"]), "total_ns"].sum()
     assert read == reads["duration_ns"].sum()
     is_five = release() >= FIVE
@@ -104,7 +107,7 @@ def test_without_workers_the_loading_thread_reads_itself(llama_folder, monkeypat
     times = load_time.load_time(_recorded(llama_folder))
     assert times["is_loading"].all()
     parts = load_time.by_part(times).set_index("part")["total_ns"]
-    assert parts["read"] + parts["cast"] > 0
+    assert parts["read"] > 0
 
 
 def test_files_are_mapped_or_read_and_progress_ends_with_nothing_left(llama_folder):

@@ -1,6 +1,6 @@
 """Memory and disk of a load: its peak, whether the files were in memory already, and who paid.
 
-Memory is sampled at boundaries, every 20 ms while tensors are read, and around the first forward
+Memory is sampled at boundaries, every 50 ms while tensors are read, and around the first forward
 of a model: a peak between two samples is not seen. Disk bytes and page faults are the process's.
 """
 

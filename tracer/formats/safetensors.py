@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import os
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 from tracer.errors import CheckpointError
 from tracer.explain.sentences import phrase
@@ -15,7 +15,17 @@ from tracer.formats.signature import LENGTH_BYTES
 
 # The format's own limit: safetensors refuses headers above 100 MB.
 _LARGEST_HEADER: Final = 100_000_000
+# Nearly all headers are shorter: one look at the file is enough.
+_FIRST_LOOK: Final = 1 << 16
 _OTHERS: Final = ("gguf", "zip", "hdf5", "pdf", "html", "json")
+
+
+class HeaderText(NamedTuple):
+    """A header that was read and not yet taken apart, so that it can be done at another time."""
+
+    path: Path
+    raw: bytes
+    file_bytes: int
 
 
 def read_header(path: str | os.PathLike[str]) -> Header:
@@ -25,17 +35,28 @@ def read_header(path: str | os.PathLike[str]) -> Header:
         CheckpointError: the file can't be read, is empty, cut short, a Git LFS pointer, or no
             safetensors file. Bytes after the last tensor are no error here.
     """
+    return parse_header(read_text(path))
+
+
+def read_text(path: str | os.PathLike[str]) -> HeaderText:
+    """Read the bytes of a safetensors file's header.
+
+    Raises:
+        CheckpointError: as `read_header` does, but for what shows only when it is taken apart.
+    """
     file_path = Path(path)
-    start, file_bytes = signature.read_start(file_path)
+    start, file_bytes = signature.read_start(file_path, _FIRST_LOOK)
     length = int.from_bytes(start[:LENGTH_BYTES], "little")
-    _check_length(file_path, start, length, file_bytes)
-    try:
-        with file_path.open("rb") as file:
-            file.seek(LENGTH_BYTES)
-            raw = file.read(length)
-    except OSError as error:
-        raise signature.unreadable(file_path, error) from error
-    return _parse(file_path, raw, file_bytes)
+    _check_length(file_path, start[: signature.START_BYTES], length, file_bytes)
+    raw = start[LENGTH_BYTES : LENGTH_BYTES + length]
+    if len(raw) < length:
+        try:
+            with file_path.open("rb") as file:
+                file.seek(LENGTH_BYTES)
+                raw = file.read(length)
+        except OSError as error:
+            raise signature.unreadable(file_path, error) from error
+    return HeaderText(file_path, raw, file_bytes)
 
 
 def _check_length(path: Path, start: bytes, length: int, file_bytes: int) -> None:
@@ -75,7 +96,13 @@ def _check_length(path: Path, start: bytes, length: int, file_bytes: int) -> Non
         )
 
 
-def _parse(path: Path, raw: bytes, file_bytes: int) -> Header:
+def parse_header(text: HeaderText) -> Header:
+    """Take a header apart.
+
+    Raises:
+        CheckpointError: it is no JSON of tensors, or names more bytes than the file has.
+    """
+    path, raw, file_bytes = text
     base = LENGTH_BYTES + len(raw)
     try:
         entries: dict[str, Any] = json.loads(raw)

@@ -28,8 +28,12 @@ _MARKS: Final = (
 )
 
 
-def read_start(path: Path) -> tuple[bytes, int]:
+def read_start(path: Path, most: int = START_BYTES) -> tuple[bytes, int]:
     """The first bytes of a file that can hold a checkpoint, and the bytes of the whole file.
+
+    Args:
+        path: The file.
+        most: Bytes to read at least, where the file has so many.
 
     Raises:
         CheckpointError: it can't be opened, is no plain file, is empty or a Git LFS pointer.
@@ -40,8 +44,8 @@ def read_start(path: Path) -> tuple[bytes, int]:
             # A pipe would be waited for, and a device never ends.
             what = "is_folder" if stat.S_ISDIR(status.st_mode) else "no_plain_file"
             raise CheckpointError(phrase(f"folders.{what}", file=path.name), kind="unreadable")
-        with path.open("rb") as file:
-            start = file.read(max(START_BYTES, _LONGEST_POINTER))
+        with open(path, "rb", buffering=0) as file:
+            start = file.read(max(most, _LONGEST_POINTER))
     except OSError as error:
         raise unreadable(path, error) from error
     if status.st_size == 0:

@@ -41,6 +41,8 @@ def forward_call(state: ThreadState, call: Call) -> Observer:
         return
     if state.spans or state.frames:
         if state.place is None:
+            if run is None and state.load is None:  # in a call of a pipeline, say
+                modules.meet(state.recorder, model)
             _stand(state, state.recorder.places.stack(sys._getframe()), model)
         yield None
         state.place, state.reached = outer

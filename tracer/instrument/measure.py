@@ -5,7 +5,7 @@ from __future__ import annotations
 import functools
 import os
 import sys
-from pathlib import Path
+from collections.abc import Callable
 from typing import Any, Final
 
 try:
@@ -13,13 +13,14 @@ try:
 except ImportError:  # Windows has none: page faults are missing there, not 0
     resource = None  # type: ignore[assignment]
 
-_STATUS: Final = Path("/proc/self/status")
+_STATUS: Final = "/proc/self/status"
 _PAGES: Final = "/proc/self/statm"
-_IO: Final = Path("/proc/self/io")
+_IO: Final = "/proc/self/io"
+_LARGEST: Final = 1 << 14
 _FIELDS: Final = {
-    "VmRSS:": "rss_bytes",
-    "RssAnon:": "anonymous_bytes",
-    "RssFile:": "file_bytes",
+    b"VmRSS:": "rss_bytes",
+    b"RssAnon:": "anonymous_bytes",
+    b"RssFile:": "file_bytes",
 }
 
 
@@ -45,29 +46,40 @@ def size_of(tensor: Any) -> int:
     return int(tensor.numel() * tensor.element_size())
 
 
+def _told_by_system(path: str) -> bytes:
+    """What a file of the kernel says, in one read; nothing where it can't be had.
+
+    Without the layers of `open`, which take several times as long as the kernel does.
+    """
+    try:
+        file = os.open(path, os.O_RDONLY)
+    except OSError:
+        return b""
+    try:
+        return os.read(file, _LARGEST)
+    except OSError:  # a process that changed its user may not read its own
+        return b""
+    finally:
+        os.close(file)
+
+
 def process_memory() -> dict[str, int | None]:
     """Resident memory, split by what backs it; missing where the system does not tell."""
     found: dict[str, int | None] = dict.fromkeys(_FIELDS.values())
-    if _STATUS.exists():
-        for line in _STATUS.read_text("ascii", "replace").splitlines():
-            name, _, rest = line.partition("\t")
-            if name in _FIELDS:
-                found[_FIELDS[name]] = int(rest.split()[0]) * 1024
+    for line in _told_by_system(_STATUS).splitlines():
+        name, _, rest = line.partition(b"\t")
+        if name in _FIELDS:
+            found[_FIELDS[name]] = int(rest.split()[0]) * 1024
     return found
 
 
 def quick_process_memory() -> dict[str, int | None]:
     """The same from a file that is read several times faster; shared memory counts as a file's."""
-    try:
-        file = os.open(_PAGES, os.O_RDONLY)
-    except OSError:
+    pages = _told_by_system(_PAGES).split()
+    if len(pages) < 3:
         return dict.fromkeys(_FIELDS.values())
-    try:
-        _, resident, shared = os.read(file, 256).split()[:3]
-    finally:
-        os.close(file)
     page = os.sysconf("SC_PAGE_SIZE")
-    resident_pages, shared_pages = int(resident), int(shared)
+    resident_pages, shared_pages = int(pages[1]), int(pages[2])
     return {
         "rss_bytes": resident_pages * page,
         "anonymous_bytes": (resident_pages - shared_pages) * page,
@@ -94,24 +106,25 @@ def device_memory() -> dict[str, int | None]:
 
 def disk_bytes() -> int | None:
     """Bytes that this process has read from disk so far; missing where the system hides it."""
-    try:
-        lines = _IO.read_text("ascii", "replace").splitlines()
-    except OSError:  # a process that changed its user may not read its own
-        return None
-    for line in lines:
-        name, _, value = line.partition(":")
-        if name == "read_bytes":
+    for line in _told_by_system(_IO).splitlines():
+        name, _, value = line.partition(b":")
+        if name == b"read_bytes":
             return int(value)
     return None
 
 
-def thread_faults() -> tuple[int, int] | None:
-    """Minor and major page faults of this thread so far; None where the system hides them."""
+def thread_usage() -> Callable[[], Any]:
+    """What asks the system for this thread's counters; gives None where it hides them."""
     who = getattr(resource, "RUSAGE_THREAD", None)  # of Linux alone
     if resource is None or who is None:
-        return None
-    usage = resource.getrusage(who)
-    return usage.ru_minflt, usage.ru_majflt
+        return lambda: None
+    return functools.partial(resource.getrusage, who)
+
+
+def thread_faults() -> tuple[int, int] | None:
+    """Minor and major page faults of this thread so far; None where the system hides them."""
+    usage = thread_usage()()
+    return None if usage is None else (usage.ru_minflt, usage.ru_majflt)
 
 
 def process_faults() -> dict[str, int | None]:

@@ -15,7 +15,8 @@ from tracer.spans import ThreadState
 if TYPE_CHECKING:
     from tracer.instrument.loads.load_notes import Load
 
-_EVERY_NS: Final = 20_000_000
+SAMPLED_EVERY_NS: Final = 50_000_000
+"""How often the memory is asked for between two reads."""
 _BEFORE: Final = "before the first forward"
 _AFTER: Final = "after the first forward"
 
@@ -24,11 +25,6 @@ def sample_memory(state: ThreadState, stage: str, name: str) -> None:
     """One row of `memory`, at a boundary between stages."""
     with state.own_work("memory sample"):
         state.recorder.add_point("memory", stage, name, **_now(measure.process_memory()))
-
-
-def is_due(load: Load, now: int) -> bool:
-    """Whether it is time again to ask for the memory between two reads."""
-    return now - load.last_sample_ns >= _EVERY_NS
 
 
 def resident_now(load: Load, now: int) -> int | None:
@@ -40,7 +36,7 @@ def resident_now(load: Load, now: int) -> int | None:
         load: The load whose tensor was just read.
         now: The recorder's clock.
     """
-    if not is_due(load, now):
+    if now - load.last_sample_ns < SAMPLED_EVERY_NS:
         return None
     load.last_sample_ns = now
     process = measure.quick_process_memory()
@@ -52,9 +48,9 @@ def resident_now(load: Load, now: int) -> int | None:
     return process["rss_bytes"]
 
 
-def write_samples(load: Load) -> None:
-    """Turn what was sampled between reads into rows of `memory`."""
-    samples, load.samples = load.samples, []
+def write_samples(load: Load, is_over: bool) -> None:
+    """Turn what was sampled between reads into rows of `memory`; in the end the load keeps it."""
+    samples = list(load.samples)
     recorder = load.state.recorder
     columns = {name: [one[name] for one in samples] for name in (samples[0] if samples else ())}
     columns["start_ns"] = [start - recorder.origin for start in columns.get("start_ns", ())]
@@ -68,6 +64,8 @@ def write_samples(load: Load) -> None:
         status="ok",
         **columns,
     )
+    if not is_over:
+        del load.samples[: len(samples)]
 
 
 def first_forward(state: ThreadState, model: str, *, ended: bool) -> None:

@@ -13,6 +13,7 @@ from typing import Any
 from tracer import checkpoint
 from tracer.errors import CheckpointError
 from tracer.formats import gguf
+from tracer.formats.safetensors import read_text
 from tracer.instrument import measure
 from tracer.instrument.loads import gguf_names
 from tracer.instrument.loads.load_notes import Load
@@ -64,31 +65,37 @@ def note_unseen_access(load: Load) -> None:
     """
     for path in load.files:
         load.access.setdefault(path, "mmap" if path.endswith(".gguf") else "bytes")
+    ways = {load.access[path] for path in load.files}
+    load.are_mapped = ways == {"mmap"} and all(map(_is_safetensors, load.files))
+
+
+def _is_safetensors(path: str) -> bool:
+    return path.endswith(".safetensors")
 
 
 def read_headers(load: Load, files: Iterable[str]) -> None:
     """Headers of files that have one, for shapes, places and fates of what is in them."""
     for path in files:
-        is_gguf = path.endswith(".gguf")
-        if not is_gguf and not path.endswith(".safetensors"):
-            continue
         try:
-            header = gguf.read_header(path) if is_gguf else checkpoint.read_header(path)
+            if path.endswith(".gguf"):
+                header = gguf.read_header(path)
+                load.note_header(path, header)
+                gguf_names.match(load, header)
+            elif path.endswith(".safetensors"):
+                load.texts[path] = read_text(path)
         except CheckpointError as error:
             load.state.recorder.fault(Path(path).name, str(error))
-            continue
-        load.headers[path] = header
-        if is_gguf:
-            gguf_names.match(load, header)
-        # A name in two files: the later file wins, as in the library's dict.update.
-        load.file_of.update(dict.fromkeys(header.tensors, path))
 
 
 def note_given(load: Load, state_dict: dict[str, Any]) -> None:
     """Shapes of tensors that came whole, out of a `.bin` or from the user: no header has them."""
+    kinds = set(map(type, state_dict.values()))
+    are_tensors = {kind: hasattr(kind, "element_size") for kind in kinds}
+    if not any(are_tensors.values()) and load.texts.keys() >= set(load.files):
+        return  # slices of safetensors files, which headers tell of
     for name, tensor in state_dict.items():
         key = gguf_names.in_file(load, name)[0]
-        if load.file_of.get(key) not in load.headers and hasattr(tensor, "element_size"):
+        if load.file_of.get(key) not in load.headers and are_tensors[type(tensor)]:
             dtype = measure.dtype_name(tensor.dtype)
             load.given[key] = (measure.shape_of(tensor), dtype, measure.size_of(tensor))
         if key not in load.file_of and len(load.files) == 1:

@@ -22,7 +22,7 @@ from tracer.problems import Problem
 from tracer.recorder import Recorder
 from tracer.rows import shape_text
 from tracer.schema import SHAPE_MISFIT
-from tracer.survey import Survey, order_of, survey_folder
+from tracer.survey import Survey, list_folder, order_of, survey_folder, survey_listing
 
 _NOT_ASKED = "no call of the recording asked for it"
 
@@ -45,53 +45,86 @@ def _local_folder(recorder: Recorder, asked: str | None) -> str | None:
     return folders.get(asked)
 
 
-def tell_checkpoint(load: Load, has_failed: bool = True) -> None:
-    """`checkpoint_tensors` now and `files` in the end.
+def note_folder(load: Load) -> None:
+    """List the folder of a load that ended well, as it is now, for `tell_checkpoint` and `files`.
 
     Whether a file was read is known in the end only: a tokenizer may be loaded after the model.
     """
-    folder = folder_of(load)
+    folder = load.folder = folder_of(load)
     if folder is None:
         return
-    survey = _survey(load, folder, has_failed)
-    if survey is not None and not has_failed:
-        survey = dataclasses.replace(survey, problems=problems.after_success(survey.problems))
-    if survey is not None:
-        tell_problems(load.state.recorder, survey)
-    headers = dict(load.headers)
-    if has_failed and survey is not None:
-        headers = _unopened(folder, survey) | headers
-    load.state.recorder.at_end.append(lambda: _tell_files(load, folder, survey, headers))
-    _tell_tensors(load, survey, headers)
-    if has_failed:
-        _tell_room(load, headers)
-
-
-def _survey(load: Load, folder: str, has_failed: bool) -> Survey | None:
-    """The folder looked over; headers that the load knows already are not read again."""
-    known = {os.path.relpath(path, folder): header for path, header in load.headers.items()}
-    if known and not has_failed and not any(map(_is_inside, known)):
-        return None  # files out of several folders: nothing to compare
+    load.state.recorder.at_end.append(lambda: _tell_files(load, folder))
+    known = [_below(folder, path) for path in load.header_paths]
+    if known and not any(map(_is_inside, known)):
+        return  # files out of several folders: nothing to compare
     try:
-        return survey_folder(folder, known, order=order_of(load.arguments), beside=has_failed)
+        load.listing = list_folder(folder, order_of(load.arguments))
     except CheckpointError as error:
         load.state.recorder.fault(os.path.basename(folder), str(error))
-        return None
+        return
+    if not set(known).issuperset(load.listing.chosen):
+        load.survey = _survey(load, folder)  # as long as the other files are what they were
+
+
+def tell_checkpoint(load: Load) -> None:
+    """`checkpoint_tensors` of a load that ended well."""
+    if load.folder is None:
+        return
+    survey = load.survey
+    if load.listing is not None and survey is None:
+        survey = _survey(load, load.folder)
+    if survey is not None:
+        survey = dataclasses.replace(survey, problems=problems.after_success(survey.problems))
+        tell_problems(load.state.recorder, survey, load.call)
+    load.survey = survey
+    _tell_tensors(load, survey, load.headers)
+
+
+def tell_failed(load: Load) -> None:
+    """`checkpoint_tensors` of a load that failed, and what is wrong with its folder."""
+    folder = load.folder = folder_of(load)
+    if folder is None:
+        return
+    try:
+        load.listing = list_folder(folder, order_of(load.arguments))
+        load.survey = _survey(load, folder, beside=True)
+    except CheckpointError as error:
+        load.state.recorder.fault(os.path.basename(folder), str(error))
+    headers = dict(load.headers)
+    if load.survey is not None:
+        tell_problems(load.state.recorder, load.survey)
+        headers = load.unopened = _unopened(folder, load.survey) | headers
+    load.state.recorder.at_end.append(lambda: _tell_files(load, folder))
+    _tell_tensors(load, load.survey, headers)
+    _tell_room(load, headers)
+
+
+def _survey(load: Load, folder: str, *, beside: bool = False) -> Survey | None:
+    """The folder looked over; headers that the load knows already are not read again."""
+    known = {_below(folder, path): header for path, header in load.headers.items()}
+    return None if load.listing is None else survey_listing(load.listing, known, beside=beside)
+
+
+def _below(folder: str, path: str) -> str:
+    """A path as it goes on from the folder."""
+    start = folder + os.sep
+    return path[len(start) :] if path.startswith(start) else os.path.relpath(path, folder)
 
 
 def _is_inside(path: str) -> bool:
     return not path.startswith("..")
 
 
-def tell_problems(recorder: Recorder, survey: Survey) -> None:
+def tell_problems(recorder: Recorder, survey: Survey, call: int | None = None) -> None:
     """A `faults` row for whatever can make a load fail or end with other values."""
     for one in survey.problems:
         if one.level != "note":
-            recorder.fault(one.file or survey.folder.name, one.english)
+            recorder.fault(one.file or survey.folder.name, one.english, call=call)
     if survey.missing_bytes:
         recorder.fault(
             survey.folder.name,
             f"{survey.missing_bytes} bytes of weights are missing from this folder",
+            call=call,
         )
 
 
@@ -114,10 +147,12 @@ def tell_broken(recorder: Recorder, asked: Any, with_weights: bool) -> None:
 
 def _tell_room(load: Load, headers: Mapping[str, checkpoint.Header]) -> None:
     """Whether what was still to be placed when the load failed could have had room in memory."""
-    needed = sum(size for name, size in load.expected_bytes.items() if name not in load.placed)
+    # One tensor under two names takes its bytes once, under the first of them.
+    expected = {each.identity: each for each in reversed(load.expected.values())}.values()
+    needed = sum(each.size_bytes for each in expected if each.name not in load.placed)
     if load.arguments.get("device_map") not in (None, "cpu"):
         return  # what goes where is not decided by the machine's memory alone
-    if not load.expected_bytes:  # the model was not even built: what the files hold
+    if not load.expected:  # the model was not even built: what the files hold
         entries = (entry for header in headers.values() for entry in header.tensors.values())
         needed = sum(entry.size_bytes for entry in entries)
     room = machine.memory_left()
@@ -129,10 +164,9 @@ def _tell_room(load: Load, headers: Mapping[str, checkpoint.Header]) -> None:
         )
 
 
-def _tell_files(
-    load: Load, folder: str, survey: Survey | None, headers: Mapping[str, checkpoint.Header]
-) -> None:
-    recorder = load.state.recorder
+def _tell_files(load: Load, folder: str) -> None:
+    recorder, survey = load.state.recorder, load.survey
+    headers = load.unopened or load.headers
     resolved = recorder.notes.get("resolved", set())
     opened = {os.path.realpath(path): access for path, access in load.access.items()}
     # Generation 4 never opens a file whose tensors all stay in it.

@@ -1,20 +1,32 @@
 """Tables of a finished load: where every parameter and buffer got its values.
 
-Told once, when the load has ended, as the recorder's own work. Nothing is compared here with the
-files' contents (that is `verification.py`); an origin rests on what was seen to happen.
+What they need of the model is taken when the load ends, in plain values; rows are made of it when
+rows are next handed over, mostly after the user's call. Nothing is compared here with the files'
+contents (that is `verification.py`); an origin rests on what was seen to happen.
 """
 
 from __future__ import annotations
 
+import functools
+import math
 from typing import Any
 
 from tracer.instrument import measure
-from tracer.instrument.loads import devices, load_settings, placements, renames, resolution
-from tracer.instrument.loads.folder_facts import folder_of, tell_checkpoint
+from tracer.instrument.loads import (
+    devices,
+    folder_facts,
+    load_settings,
+    placements,
+    read_rows,
+    renames,
+    resolution,
+    shard_rows,
+)
 from tracer.instrument.loads.load_notes import Load
 from tracer.instrument.loads.named_tensors import (
-    Named,
+    Taken,
     named_tensors,
+    take,
     tied_names,
     without_adapter,
 )
@@ -24,7 +36,7 @@ from tracer.rows import shape_text
 
 def tell_meta(load: Load, model: Any) -> None:
     """Note what `meta_params` will tell: the model as built, before any weight."""
-    _note_built(load, named_tensors(model))
+    _note_built(load, take(named_tensors(model)))
 
 
 def tell_adapter(load: Load, model: Any) -> None:
@@ -32,61 +44,56 @@ def tell_adapter(load: Load, model: Any) -> None:
     if getattr(model, ADAPTER_MARK, False):
         added = [
             each
-            for each in named_tensors(model)
+            for each in take(named_tensors(model))
             if each.name not in load.expected and without_adapter(each.name) not in load.expected
         ]
         _note_built(load, added)
         write_meta(load)
 
 
-def _note_built(load: Load, named: list[Named]) -> None:
-    shapes = {each.name: tuple(each.tensor.shape) for each in named}
-    load.expected |= shapes
-    sizes = [measure.size_of(each.tensor) for each in named]
-    # One tensor under two names takes its bytes once, under the first of them.
-    met: set[int] = set()
-    for each, size in zip(named, sizes, strict=True):
-        if id(each.tensor) not in met:
-            met.add(id(each.tensor))
-            load.expected_bytes[each.name] = size
-    load.meta = {
-        "param": [each.name for each in named],
-        "kind": [each.kind for each in named],
-        "persistent": [each.persistent for each in named],
-        "module_class": [type(each.module).__name__ for each in named],
-        "shape": [shape_text(shape) for shape in shapes.values()],
-        "dtype": [measure.dtype_name(each.tensor.dtype) for each in named],
-        "device": [measure.device_name(each.tensor.device) for each in named],
-        "size_bytes": sizes,
-    }
+def _note_built(load: Load, built: list[Taken]) -> None:
+    load.expected |= {each[0]: each for each in built}
+    load.meta = built
 
 
 def write_meta(load: Load) -> None:
     """`meta_params`, once the device map is known; again does nothing."""
-    meta, load.meta = load.meta, {}
+    meta, load.meta = load.meta, []
     if meta:
-        names = meta["param"]
-        load.state.recorder.add_facts(
-            "meta_params",
-            load.call,
-            len(names),
-            model=load.model,
-            **meta,
-            planned_device=[devices.planned(load, name) for name in names],
-        )
+        tell = functools.partial(_tell_meta, load, load.model, meta)
+        load.state.recorder.add_later("meta_params", tell)
 
 
-def tell(load: Load, model: Any, outer: Load | None) -> None:
-    """All tables of a load that ended well."""
+def _tell_meta(load: Load, model: str | None, built: list[Taken]) -> None:
+    load.state.recorder.add_facts(
+        "meta_params",
+        load.call,
+        len(built),
+        model=model,
+        param=[each.name for each in built],
+        kind=[each.kind for each in built],
+        persistent=[each.persistent for each in built],
+        module_class=[each.module_class.__name__ for each in built],
+        shape=[shape_text(each.shape) for each in built],
+        dtype=[measure.dtype_name(each.dtype) for each in built],
+        device=[measure.device_name(each.device) for each in built],
+        size_bytes=[each.size_bytes for each in built],
+        planned_device=[devices.planned(load, each.name) for each in built],
+    )
+
+
+def note_finished(load: Load, model: Any, outer: Load | None) -> None:
+    """Take what the rows of a load that ended well need of its model, which may change or go."""
+    write_meta(load)
     tell_adapter(load, model)
     named = named_tensors(model)
-    tied = tied_names(load, named)
-    _tell_model(load, model, named, tied)
-    placements.note_replaced(load, named, tied)
-    tell_checkpoint(load, has_failed=False)
-    placements.describe(load, named, tied, renames.passed_over(model)[0])
+    load.finished = take(named)
+    load.may_be_missing = renames.may_be_missing(model)
+    placements.note_finished(load, named)
     if outer is not None:
         placements.hand_out(load, outer, named)
+    folder_facts.note_folder(load)
+    _note_model(load, model)
     load_settings.tell(load, model)
     generation = getattr(model, "generation_config", None)
     if generation is not None:
@@ -94,34 +101,69 @@ def tell(load: Load, model: Any, outer: Load | None) -> None:
         configs[load.model] = generation.to_dict()
 
 
-def _tell_model(load: Load, model: Any, named: list[Named], tied: dict[str, str]) -> None:
-    config = model.config
-    unique = {id(each.tensor): each for each in named}.values()
-    folder, recorder = folder_of(load), load.state.recorder
+def tell(load: Load) -> None:
+    """All rows of a load that ended well, out of what was noted by then."""
+    guard = load.state.recorder.guard
+    with guard("tensor_loads"):
+        read_rows.write(load, is_over=True)
+        shard_rows.write(load, is_over=True)
+    tied: dict[str, str] = {}
+    with guard("models"):
+        tied = tied_names(load, load.finished)
+        _tell_model(load, tied)
+    with guard("checkpoint_tensors"):
+        placements.note_replaced(load, tied)
+        folder_facts.tell_checkpoint(load)
+    with guard("placements"):
+        placements.describe(load)
+        placements.write(load)
+
+
+def tell_failed(load: Load) -> None:
+    """What a load that failed has come to, at once: files and memory tell the cause now."""
+    write_meta(load)
+    with load.state.recorder.guard("tensor_loads"):
+        read_rows.write(load, is_over=True)
+        shard_rows.write(load, is_over=True)
+    with load.state.recorder.guard("checkpoint_tensors"):
+        folder_facts.tell_failed(load)
+
+
+def _note_model(load: Load, model: Any) -> None:
+    config, recorder = model.config, load.state.recorder
+    folder = load.folder
     origin = resolution.origin_of(recorder, load.asked, folder)
     fetched = resolution.downloaded_bytes(recorder, load.asked, folder)
-    recorder.add_fact(
+    load.about = {
+        "class_name": type(model).__name__,
+        "hub": origin.hub,
+        "revision": origin.revision,
+        "from_cache": None if fetched is None else fetched == 0,
+        "downloaded_bytes": fetched,
+        "attention": getattr(config, "_attn_implementation", None),
+        "experts": getattr(config, "_experts_implementation", None),
+        "device_map": getattr(model, "hf_device_map", None),
+        "training": model.training,
+    }
+
+
+def _tell_model(load: Load, tied: dict[str, str]) -> None:
+    unique = {each.identity: each for each in load.finished}.values()
+    parameters = [math.prod(each.shape) for each in unique if each.kind == "parameter"]
+    load.state.recorder.add_fact(
         "models",
         load.call,
         load.call,
         model=load.model,
-        class_name=type(model).__name__,
         asked=load.asked,
-        hub=origin.hub,
-        revision=origin.revision,
-        folder=folder,
-        from_cache=None if fetched is None else fetched == 0,
-        downloaded_bytes=fetched,
+        folder=load.folder,
         dtype_asked=_dtype_asked(load),
         dtype=load.dtype,
         dtype_why=load.dtype_why,
-        attention=getattr(config, "_attn_implementation", None),
-        experts=getattr(config, "_experts_implementation", None),
-        device_map=getattr(model, "hf_device_map", None),
         tied=tied,
-        parameters=sum([each.tensor.numel() for each in unique if each.kind == "parameter"]),
-        size_bytes=sum([measure.size_of(each.tensor) for each in unique]),
-        training=model.training,
+        parameters=sum(parameters),
+        size_bytes=sum([each.size_bytes for each in unique]),
+        **load.about,
     )
 
 

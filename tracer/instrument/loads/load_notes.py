@@ -8,17 +8,22 @@ from __future__ import annotations
 
 import dataclasses
 import functools
+import re
 import threading
 import weakref
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from tracer.checkpoint import Header
+from tracer.errors import CheckpointError
+from tracer.formats.safetensors import HeaderText, parse_header
 from tracer.instrument.loads import written
 from tracer.instrument.patching import IsOn, Wrap
 from tracer.spans import ACTIVE, ThreadState
+from tracer.survey import Listing, Survey
 
 if TYPE_CHECKING:
+    from tracer.instrument.loads.named_tensors import Taken
     from tracer.instrument.loads.shard_reads import Shards
 
 JOBS: dict[int, Load] = {}
@@ -45,12 +50,16 @@ class Plan:
     operations: list[str]
 
 
-class Inner(NamedTuple):
-    """A tensor of a model that was loaded within this load, and its row of `placements`."""
+Planned = tuple[str, str, str | None, str, list[str]]
+"""Key of a tensor, and what makes its `Plan`."""
 
-    call: int
+
+class Inner(NamedTuple):
+    """A tensor of a model that was loaded within this load, and its name in there."""
+
+    load: Load
     tensor: weakref.ref[Any]
-    row: dict[str, Any]
+    name: str
 
 
 IN_ITS_FILE: Final = "left in its file, which is read at each use"
@@ -67,15 +76,33 @@ class Load:
     arguments: dict[str, Any] = dataclasses.field(default_factory=dict)
     by_user: frozenset[str] = frozenset()
     model: str | None = None
+    about: dict[str, Any] = dataclasses.field(default_factory=dict)
+    """What the row of `models` will tell of the finished model, besides sums."""
+    may_be_missing: re.Pattern[str] | None = None
+    """Names that the class itself expects in no file, such as tables of sines."""
+    folder: str | None = None
+    listing: Listing | None = None
+    survey: Survey | None = None
+    unopened: dict[str, Header] = dataclasses.field(default_factory=dict)
+    """Of a load that failed: headers of all that it would have read."""
     files: list[str] = dataclasses.field(default_factory=list)
     access: dict[str, str] = dataclasses.field(default_factory=dict)
+    are_mapped: bool = False
+    """All files are mapped into memory by the safetensors library."""
     index: str | None = None
     keys: dict[int, str] = dataclasses.field(default_factory=dict)
-    file_of: dict[str, str] = dataclasses.field(default_factory=dict)
-    headers: dict[str, Header] = dataclasses.field(default_factory=dict)
+    texts: dict[str, HeaderText] = dataclasses.field(default_factory=dict)
+    """Headers of files that were read and are not taken apart yet: nothing asks before the end."""
+    known_headers: dict[str, Header] = dataclasses.field(default_factory=dict)
+    known_places: dict[str, str] = dataclasses.field(default_factory=dict)
     submitted: dict[int, int] = dataclasses.field(default_factory=dict)
-    plans: dict[str, Plan] = dataclasses.field(default_factory=dict)
-    times: dict[str, ParamTimes] = dataclasses.field(default_factory=dict)
+    planned: list[Planned] = dataclasses.field(default_factory=list)
+    """What the library said of where tensors go, since `plans` was last asked for."""
+    known_plans: dict[str, Plan] = dataclasses.field(default_factory=dict)
+    conversions_seen: list[tuple[str, int, int]] = dataclasses.field(default_factory=list)
+    placings_seen: list[tuple[str, int]] = dataclasses.field(default_factory=list)
+    """Parameters as they were converted and set, with nanoseconds: since `times` was asked for."""
+    known_times: dict[str, ParamTimes] = dataclasses.field(default_factory=dict)
     placed: set[str] = dataclasses.field(default_factory=set)
     placed_since: int = 0  # rows were last written
     reads: list[tuple[Any, ...]] = dataclasses.field(default_factory=list)
@@ -85,9 +112,14 @@ class Load:
     """In generation 4: a model that GGUF's reader is only to ask for its names is being built."""
     built_class: Any = None
     before_fill: dict[str, written.State] = dataclasses.field(default_factory=dict)
-    meta: dict[str, list[Any]] = dataclasses.field(default_factory=dict)
-    expected: dict[str, tuple[int, ...]] = dataclasses.field(default_factory=dict)
-    expected_bytes: dict[str, int] = dataclasses.field(default_factory=dict)
+    meta: list[Taken] = dataclasses.field(default_factory=list)
+    """What the model was as built, before any weight, until `meta_params` is told."""
+    expected: dict[str, Taken] = dataclasses.field(default_factory=dict)
+    finished: list[Taken] = dataclasses.field(default_factory=list)
+    """What the model is when the load ends; what else is known of some of it then:"""
+    residences: dict[str, str] = dataclasses.field(default_factory=dict)
+    was_written: dict[str, bool | None] = dataclasses.field(default_factory=dict)
+    brought: dict[str, Inner] = dataclasses.field(default_factory=dict)
     mismatched: set[str] = dataclasses.field(default_factory=set)
     dtype_why: str | None = None
     dtype: str | None = None
@@ -114,6 +146,8 @@ class Load:
     last_sample_ns: int = 0
     samples: list[dict[str, Any]] = dataclasses.field(default_factory=list)
     last_wait: tuple[int, int] = (-1, -1)
+    workers: dict[int, str] = dataclasses.field(default_factory=dict)
+    """Names of the threads that read, by their identity."""
     forms: dict[Any, Any] = dataclasses.field(default_factory=dict)
     """Cells of `tensor_loads` that many tensors have in common, put together by `read_rows`."""
     read_source: str | None = None
@@ -127,6 +161,37 @@ class Load:
     shards: Shards | None = None  # of generation 4 only, which reads shard by shard
 
     @property
+    def headers(self) -> dict[str, Header]:
+        """Headers of the load's files, by path."""
+        self._take_apart()
+        return self.known_headers
+
+    @property
+    def header_paths(self) -> list[str]:
+        """Files whose headers were read."""
+        return [*self.known_headers, *self.texts]
+
+    @property
+    def file_of(self) -> dict[str, str]:
+        """Each tensor of the files, to the path of the one that it is read from."""
+        self._take_apart()
+        return self.known_places
+
+    def note_header(self, path: str, header: Header) -> None:
+        """A file's header is known; of a name in two files the later one stays, as in a dict."""
+        self.known_headers[path] = header
+        self.known_places.update(dict.fromkeys(header.tensors, path))
+
+    def _take_apart(self) -> None:
+        while self.texts:
+            path = next(iter(self.texts))
+            text = self.texts.pop(path)
+            try:
+                self.note_header(path, parse_header(text))
+            except CheckpointError as error:
+                self.state.recorder.fault(text.path.name, str(error), call=self.call)
+
+    @property
     def set_from(self) -> str:
         """What shows where values were read: a file, or tensors that the call was given."""
         whence = "the file" if self.files else "the state_dict that the call was given"
@@ -136,10 +201,41 @@ class Load:
         """What the tensors planned for a parameter became: itself, or the parts of a split."""
         return self.parts.get(param, [param])
 
+    @property
+    def plans(self) -> dict[str, Plan]:
+        """Where the library wants each tensor to go."""
+        if self.planned:
+            for key, param, pattern, rule, operations in self.planned:
+                self.known_plans[key] = Plan(param, pattern, rule, operations)
+            self.planned.clear()
+        return self.known_plans
+
+    @property
+    def times(self) -> dict[str, ParamTimes]:
+        """What each parameter cost the loading thread; one in several pieces is set by several."""
+        if self.conversions_seen or self.placings_seen:
+            times = dict(self.known_times)
+            for param, waited, converted in self.conversions_seen:
+                wait, convert, place = times.get(param, NO_TIMES)
+                times[param] = (wait or 0) + waited, (convert or 0) + converted, place
+            for param, placed in self.placings_seen:
+                wait, convert, place = times.get(param, NO_TIMES)
+                times[param] = wait, convert, (place or 0) + placed
+            self.known_times = times
+            self.conversions_seen, self.placings_seen = [], []
+        return self.known_times
+
+    def total_times(self) -> tuple[int, int, int]:
+        """The sums of `times`, which it does not take apart for that."""
+        known = [tuple(one or 0 for one in times) for times in self.known_times.values()]
+        waited = sum([one[0] for one in known]) + sum([one[1] for one in self.conversions_seen])
+        converted = sum([one[1] for one in known]) + sum([one[2] for one in self.conversions_seen])
+        placed = sum([one[2] for one in known]) + sum([one[1] for one in self.placings_seen])
+        return waited, converted, placed
+
     def note_placing(self, param: str, seen: Seen) -> None:
-        """A parameter was set by this call; one in several pieces by several."""
-        wait, convert, place = self.times.get(param, NO_TIMES)
-        self.times[param] = wait, convert, (place or 0) + seen.end - seen.start
+        """A parameter was set by this call."""
+        self.placings_seen.append((param, seen.end - seen.start))
 
 
 def job_state(args: tuple[Any, ...]) -> ThreadState | None:
@@ -171,9 +267,22 @@ _seen: Final = functools.partial(tuple.__new__, Seen)
 
 
 def told(note: Callable[[Load, Seen], None]) -> Callable[[str], Wrap]:
-    """Wrappers for a target that tell `note` of each call of this thread's load that returned.
+    """Wrappers for a target that tell `note` of each call of this thread's load that returned."""
 
-    Five of them run for each tensor, so names are bound locally and nothing is done twice.
+    def noted(load: Load, *seen: Any) -> None:
+        note(load, _seen(seen))
+
+    return told_briefly(noted)
+
+
+def told_briefly(
+    note: Callable[[Load, int, int, tuple[Any, ...], dict[str, Any], Any], None],
+) -> Callable[[str], Wrap]:
+    """The same with the fields of `Seen` as arguments, for what takes no longer than a clock.
+
+    Five of them run for each tensor, so names are bound locally and nothing is done twice. Their
+    own time is not clocked, which would take as long again: the manifest estimates it, as it does
+    that of all stand-ins.
     """
     active, ident = ACTIVE.get, threading.get_ident
 
@@ -182,19 +291,17 @@ def told(note: Callable[[Load, Seen], None]) -> Callable[[str], Wrap]:
             @functools.wraps(original)
             def wrapper(*args: Any, **kwargs: Any) -> Any:
                 state = active(ident())
-                if state is None or state.load is None or not is_on():
+                if state is None or (load := state.load) is None or not is_on():
                     return original(*args, **kwargs)
-                recorder, load = state.recorder, state.load
+                recorder = state.recorder
                 clock = recorder.clock
                 recorder.targets_seen[name] += 1
                 start = clock()
                 result = original(*args, **kwargs)
-                end = clock()
                 try:
-                    note(load, _seen((start, end, args, kwargs, result)))
+                    note(load, start, clock(), args, kwargs, result)
                 except Exception as error:
                     recorder.failed(name, error)
-                state.recorder_ns += clock() - end
                 return result
 
             return wrapper

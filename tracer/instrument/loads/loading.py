@@ -6,11 +6,12 @@ Function and line numbers were read in transformers 5.24.0.
 
 from __future__ import annotations
 
+import functools
 import os
 from collections.abc import Collection
 from typing import Any
 
-from tracer.instrument import measure, memory, modules
+from tracer.instrument import measure, memory
 from tracer.instrument.hooks import every_module
 from tracer.instrument.loads import (
     at_once,
@@ -23,7 +24,6 @@ from tracer.instrument.loads import (
     placements,
     quantisers,
     read_rows,
-    shard_rows,
     written,
 )
 from tracer.instrument.loads.load_notes import JOBS, Load
@@ -31,7 +31,7 @@ from tracer.instrument.stages import Call, Observer, open_call, open_span
 from tracer.instrument.targets import HAD_A_PLACE, READ_IN_PART, READ_WHOLE, WAS_SET
 from tracer.instrument.verifying import verification
 from tracer.recorder import Recorder
-from tracer.spans import ThreadState, uncollected
+from tracer.spans import ThreadState
 
 
 def pipeline_call(state: ThreadState, call: Call) -> Observer:
@@ -93,28 +93,25 @@ def model_call(state: ThreadState, call: Call) -> Observer:
     outcome = yield None
     model = outcome.result[0] if isinstance(outcome.result, tuple) else outcome.result
     with state.own_work("facts of the load"):
-        load_facts.write_meta(load)
-        read_rows.write(load, is_over=True)
-        shard_rows.write(load, is_over=True)
         memory.sample_memory(state, "tensor_load", "after the load")
         if outcome.error is None:
             load.model = recorder.models.of(model)
             with recorder.guard("placements"):
-                load_facts.tell(load, model, outer)
-            with recorder.guard("module hooks"):
-                modules.meet(recorder, model)
+                load_facts.note_finished(load, model, outer)
         else:
-            with recorder.guard("checkpoint_tensors"):
-                folder_facts.tell_checkpoint(load)
+            load_facts.tell_failed(load)
     at_once.end(state, load, outer)
     for identity in load.keys:
         JOBS.pop(identity, None)
     load.keys.clear()
     state.close(span, outcome.status, model=load.model)
     if outcome.error is None and recorder.options.verify_weights:
+        with state.own_time():
+            placements.describe(load)
         verification.verify(load, model)
-    with state.own_time(), uncollected():
-        placements.write(load)
+    if outcome.error is None:
+        recorder.add_later("facts of the load", functools.partial(load_facts.tell, load))
+        recorder.add_later("facts of the load", functools.partial(read_rows.forget, load))
     recorder.flush_if_due(state)
 
 
@@ -191,12 +188,14 @@ def weights(state: ThreadState, call: Call) -> Observer:
             load_facts.write_meta(load)
             if load.weights_seq >= 0:  # an adapter's weights come after those of its base
                 read_rows.write(load, is_over=True)
+                read_rows.forget(load)
             checkpoint_files.note_unseen_access(load)
             checkpoint_files.read_headers(load, load.files)
             checkpoint_files.note_given(load, state_dict)
-            for key, tensor in state_dict.items():
-                load.keys[id(tensor)] = gguf_names.in_file(load, key)[0]
-                JOBS[id(tensor)] = load
+            identities = list(map(id, state_dict.values()))
+            keys = (gguf_names.in_file(load, key)[0] for key in state_dict)
+            load.keys.update(zip(identities, keys if load.packed else state_dict, strict=True))
+            JOBS.update(dict.fromkeys(identities, load))
     span = open_span(state, call, "weights read and placed")
     if load is not None:
         load.weights_seq = span.seq
@@ -205,8 +204,7 @@ def weights(state: ThreadState, call: Call) -> Observer:
         info = outcome.result[0]
         load.mismatched |= {entry[0] for entry in info.mismatched_keys}
         _note_done(state.recorder, call.argument(0, "model"), info.missing_keys)
-    times = zip(*load.times.values(), strict=True) if load is not None and load.times else ()
-    totals = [sum(filter(None, one)) for one in times] or [0, 0, 0]
+    totals = (0, 0, 0) if load is None else load.total_times()
     names = ("wait_ns", "convert_ns", "place_ns")
     summary = {"tensors": len(state_dict)} | dict(zip(names, totals, strict=True))
     state.close(span, outcome.status, summary=summary)

@@ -6,6 +6,7 @@ What a tensor's values are and where they came from is told in `placements.py`.
 from __future__ import annotations
 
 import functools
+import math
 from collections.abc import Collection, Iterable, Iterator, Mapping
 from typing import Any, Final, NamedTuple
 
@@ -36,7 +37,12 @@ def named_tensors(model: Any, besides: Collection[str] = ()) -> list[Named]:
     """
     parameters: list[Named] = []
     buffers: list[Named] = []
-    for path, module in _modules(model):
+    # Each module by each of its paths (ending in a dot), parents first, in one walk with a stack:
+    # torch's own is a generator in a generator for each level, and asking for each tensor's owner
+    # by its path costs more than the rest of a load's facts.
+    waiting = [("", model)]
+    while waiting:
+        path, module = waiting.pop()
         for leaf, tensor in module._parameters.items():
             if tensor is not None and (not besides or path + leaf not in besides):
                 parameters.append(_named((path + leaf, tensor, module, "parameter", True)))
@@ -46,26 +52,40 @@ def named_tensors(model: Any, besides: Collection[str] = ()) -> list[Named]:
                 if tensor is not None and path + leaf not in besides:
                     is_kept = leaf not in passing
                     buffers.append(_named((path + leaf, tensor, module, "buffer", is_kept)))
+        if module._modules:
+            for name, child in reversed(module._modules.items()):
+                if child is not None:
+                    waiting.append((f"{path}{name}.", child))
     return parameters + buffers
 
 
-def _modules(model: Any) -> Iterator[tuple[str, Any]]:
-    """Each module by each of its paths (ending in a dot), parents first.
+class Taken(NamedTuple):
+    """What a parameter or buffer was at one moment, in plain values, so that rows can wait."""
 
-    One walk with a stack: torch's own is a generator in a generator for each level, and asking
-    for each tensor's owner by its path costs more than the rest of a load's facts.
-    """
-    waiting = [("", model)]
-    while waiting:
-        path, module = waiting.pop()
-        yield path, module
-        if module._modules:
-            children = [
-                (f"{path}{name}.", child)
-                for name, child in module._modules.items()
-                if child is not None
-            ]
-            waiting.extend(reversed(children))
+    name: str
+    kind: str
+    persistent: bool
+    module_class: type
+    shape: tuple[int, ...]
+    dtype: Any
+    device: Any
+    identity: int
+
+    @property
+    def size_bytes(self) -> int:
+        """Bytes that the values need, whether or not they exist (meta)."""
+        return math.prod(self.shape) * int(self.dtype.itemsize)
+
+
+_taken: Final = functools.partial(tuple.__new__, Taken)
+
+
+def take(named: Iterable[Named]) -> list[Taken]:
+    """What each of them is now."""
+    return [
+        _taken((name, kind, kept, type(module), one.shape, one.dtype, one.device, id(one)))
+        for name, one, module, kind, kept in named
+    ]
 
 
 def without_adapter(name: str) -> str:
@@ -75,17 +95,20 @@ def without_adapter(name: str) -> str:
 
 def shared_names(named: Iterable[Named]) -> list[list[str]]:
     """Names that stand for one tensor, by identity, in their order; no tensor of a single name."""
+    return _grouped((each.name, id(each.tensor)) for each in named)
+
+
+def _grouped(identities: Iterable[tuple[str, int]]) -> list[list[str]]:
     first: dict[int, str] = {}
     groups: dict[int, list[str]] = {}
-    for each in named:
-        identity = id(each.tensor)
-        known = first.setdefault(identity, each.name)
-        if known is not each.name:
-            groups.setdefault(identity, [known]).append(each.name)
+    for name, identity in identities:
+        known = first.setdefault(identity, name)
+        if known is not name:
+            groups.setdefault(identity, [known]).append(name)
     return list(groups.values())
 
 
-def tied_names(load: Load, named: list[Named]) -> dict[str, str]:
+def tied_names(load: Load, taken: Iterable[Taken]) -> dict[str, str]:
     """Each name that stands for the tensor of another one, to that one, whose values it has.
 
     By identity, not by what the class announces: of a pair whose second name alone lies in the
@@ -94,7 +117,7 @@ def tied_names(load: Load, named: list[Named]) -> dict[str, str]:
     if load.shards is not None:
         return load.shards.tied
     tied: dict[str, str] = {}
-    for names in shared_names(named):
+    for names in _grouped((each.name, each.identity) for each in taken):
         source = _source(load, names)
         tied |= {name: source for name in names if name != source}
     return tied

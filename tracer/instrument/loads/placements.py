@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import itertools
 import operator
-import re
 import weakref
 from typing import Any, Final
 
@@ -16,14 +15,20 @@ from tracer.formats.entries import dtype_name
 from tracer.instrument import measure
 from tracer.instrument.loads import extremes, shard_facts, written
 from tracer.instrument.loads.load_notes import NO_TIMES, Inner, Load, Plan
-from tracer.instrument.loads.named_tensors import Named, residence, without_adapter
+from tracer.instrument.loads.named_tensors import (
+    Named,
+    Taken,
+    residence,
+    tied_names,
+    without_adapter,
+)
 from tracer.rows import names_text, shape_text
 from tracer.schema import CLASS_EXPECTS
 
 
 def write(load: Load) -> None:
-    """Write `placements`, after a verification where one was asked for."""
-    rows, load.placement_rows = load.placement_rows, []
+    """Hand over the rows of `placements`."""
+    rows = load.placement_rows
     # A verification tells more of the tensors that it compared.
     names = list(dict.fromkeys(itertools.chain.from_iterable(rows)))
     columns: dict[str, list[Any]] = {name: [] for name in names}
@@ -35,47 +40,64 @@ def write(load: Load) -> None:
     load.state.recorder.add_facts("placements", load.call, len(rows), model=load.model, **columns)
 
 
-def describe(
-    load: Load, named: list[Named], tied: dict[str, str], unasked: re.Pattern[str] | None = None
-) -> None:
-    """Put the rows together; `write` hands them over, after a verification if there is one.
+def note_finished(load: Load, named: list[Named]) -> None:
+    """Take what only the tensors themselves can tell, while they are there.
 
     Args:
         load: The load.
         named: Parameters and buffers of the finished model.
-        tied: Names that stand for the tensor of another one.
-        unasked: Names that the class itself expects in no file, such as tables of sines.
     """
+    if any(device.type == "meta" for device in {each.device for each in load.finished}):
+        away = (each for each in named if each.tensor.device.type == "meta")
+        load.residences = {each.name: residence(each) for each in away}
+    before, built = load.before_fill, load.expected
+    for name, tensor, *_ in named if before else ():
+        known = before.get(name if name in built else without_adapter(name))
+        if known is not None:
+            load.was_written[name] = written.was_written(known, tensor)
+    before.clear()
+    inner = {id(one.tensor()): one for one in load.inner if one.tensor() is not None}
+    for each in named if inner else ():
+        if id(each.tensor) in inner:
+            load.brought[each.name] = inner[id(each.tensor)]
+
+
+def _built_name(load: Load, name: str) -> str:
+    """What an adapter was wrapped round was set under the name that it was built with."""
+    return name if name in load.expected else without_adapter(name)
+
+
+def describe(load: Load) -> None:
+    """Put the rows together; `write` hands them over, after a verification if there is one."""
+    if load.placement_rows:
+        return
+    tied, unasked = tied_names(load, load.finished), load.may_be_missing
     sources: dict[str, list[str]] = {}
     for key, plan in load.plans.items():
         for target in load.parts.get(plan.param, (plan.param,)):
             sources.setdefault(target, []).append(key)
-    inner = {id(one.tensor()): one for one in load.inner if one.tensor() is not None}
-    for live in named:
-        if inner and id(live.tensor) in inner:
-            load.placement_rows.append(_row_of_inner(load, live, inner[id(live.tensor)]))
+    rows = []
+    for live in load.finished:
+        if live.name in load.brought:
+            rows.append(_row_of_inner(load, live, load.brought[live.name]))
             continue
-        # What an adapter was wrapped round was set under the name that it was built with.
-        is_built = live.name in load.expected
-        each = live if is_built else live._replace(name=without_adapter(live.name))
-        name = each.name
+        name = _built_name(load, live.name)
         keys = sources.get(name, [])
         if load.shards is None:
-            origin, because = _origin(load, each, tied)
+            origin, because = _origin(load, live, name, tied)
         else:
-            place = residence(each)
-            origin, because = shard_facts.origin(load, load.shards, name, each.persistent, place)
+            place = load.residences.get(live.name, "resident")
+            origin, because = shard_facts.origin(load, load.shards, name, live.persistent, place)
         if origin == "initialised" and unasked is not None and unasked.search(name):
             because += CLASS_EXPECTS
         if origin == "checkpoint" and keys and load.plans[keys[0]].operations:
             origin, because = "converted", _converted(load, name, keys, because)
         elif name in load.mismatched and keys:
-            because = f"{_misfit(load, each, keys)}; {because.removeprefix('in no file; ')}"
+            because = f"{_misfit(load, live, keys)}; {because.removeprefix('in no file; ')}"
         keys = keys if origin in {"checkpoint", "converted"} else []
         given = keys or ([tied[name]] if origin == "tied" else [])
-        row = _row(load, each, keys, origin, because, given)
-        row["param"] = live.name
-        load.placement_rows.append(row)
+        rows.append(_row(load, live, name, keys, origin, because, given))
+    load.placement_rows = rows
 
 
 def _converted(load: Load, name: str, keys: list[str], because: str) -> str:
@@ -87,68 +109,72 @@ def _converted(load: Load, name: str, keys: list[str], because: str) -> str:
     return whole if name not in load.offloaded else f"{whole}; {because}"
 
 
-def _misfit(load: Load, each: Named, keys: list[str]) -> str:
+def _misfit(load: Load, each: Taken, keys: list[str]) -> str:
     header = load.headers.get(load.file_of.get(keys[0], ""))
     shape = list(header.tensors[keys[0]].shape) if header else load.given.get(keys[0], ("?",))[0]
-    return f"{keys[0]} of the file has shape {shape}, not {list(each.tensor.shape)}"
+    return f"{keys[0]} of the file has shape {shape}, not {list(each.shape)}"
 
 
-def _row_of_inner(load: Load, each: Named, inner: Inner) -> dict[str, Any]:
+def _row_of_inner(load: Load, each: Taken, inner: Inner) -> dict[str, Any]:
     """A tensor that a load within this one has brought: what that load told of it."""
     expected = load.expected.get(each.name)
-    return inner.row | {
+    row = next(row for row in inner.load.placement_rows if row["param"] == inner.name)
+    return row | {
         "param": each.name,
-        "because": f"brought by the load of call {inner.call}: {inner.row['because']}",
-        "expected_shape": None if expected is None else shape_text(expected),
-        "matches": expected == tuple(each.tensor.shape),
+        "because": f"brought by the load of call {inner.load.call}: {row['because']}",
+        "expected_shape": None if expected is None else shape_text(expected.shape),
+        "matches": expected is not None and expected.shape == each.shape,
     }
 
 
 def hand_out(load: Load, outer: Load, named: list[Named]) -> None:
     """Tell a load what a load within it has made, for the tensors that come to be its own."""
-    rows = {row["param"]: row for row in load.placement_rows}
     for each in named:
-        outer.inner.append(Inner(load.call, weakref.ref(each.tensor), rows[each.name]))
+        outer.inner.append(Inner(load, weakref.ref(each.tensor), each.name))
 
 
-def note_replaced(load: Load, named: list[Named], tied: dict[str, str]) -> None:
+def note_replaced(load: Load, tied: dict[str, str]) -> None:
     """What was set from the file and then gave way: to a tie, or to a model loaded by itself."""
     if load.shards is None:
         for name, source in tied.items():
             if name in load.placed:
                 load.replaced[name] = f"then tied to {source}"
-    inner = {id(one.tensor()): one for one in load.inner if one.tensor() is not None}
-    for each in named if inner else ():
-        if each.name in load.placed and id(each.tensor) in inner:
-            call = inner[id(each.tensor)].call
-            load.replaced[each.name] = f"then replaced by what the load of call {call} brought"
+    for name, inner in load.brought.items():
+        if name in load.placed:
+            call = inner.load.call
+            load.replaced[name] = f"then replaced by what the load of call {call} brought"
 
 
 def _row(
-    load: Load, each: Named, keys: list[str], origin: str, because: str, given: list[str]
+    load: Load,
+    each: Taken,
+    name: str,
+    keys: list[str],
+    origin: str,
+    because: str,
+    given: list[str],
 ) -> dict[str, Any]:
-    name, tensor = each.name, each.tensor
     plan = load.plans.get(keys[0]) if keys else None
     wait_ns, convert_ns, place_ns = load.times.get(name, NO_TIMES)
-    stored, live = _stored_dtype(load, keys), measure.dtype_name(tensor.dtype)
+    stored, live = _stored_dtype(load, keys), measure.dtype_name(each.dtype)
     infinities, zeros = extremes.of(load, keys) if load.cast else (None, None)
-    shape, expected = tensor.shape, load.expected.get(name)
+    expected = load.expected.get(name)
     return {
-        "param": name,
+        "param": each.name,
         "kind": each.kind,
         "origin": origin,
         "because": because,
         "sources": names_text(given),
         "rule": _rule(name, keys, plan),
         "operations": names_text(plan.operations) if plan and plan.operations else _NOTHING,
-        "shape": shape_text(shape),
-        "expected_shape": None if expected is None else shape_text(expected),
-        "matches": expected == shape,
+        "shape": shape_text(each.shape),
+        "expected_shape": None if expected is None else shape_text(expected.shape),
+        "matches": expected is not None and expected.shape == each.shape,
         "stored_dtype": stored,
         "dtype": live,
         "dtype_why": _dtype_why(load, stored, live, origin),
-        "device": measure.device_name(tensor.device),
-        "residence": residence(each),
+        "device": measure.device_name(each.device),
+        "residence": load.residences.get(each.name, "resident"),
         "wait_ns": wait_ns,
         "convert_ns": convert_ns,
         "place_ns": place_ns,
@@ -161,25 +187,24 @@ def _row(
 _NOTHING: Final = names_text(())
 
 
-def _origin(load: Load, each: Named, tied: dict[str, str]) -> tuple[str, str]:
-    name, tensor = each.name, each.tensor
+def _origin(load: Load, each: Taken, name: str, tied: dict[str, str]) -> tuple[str, str]:
     if name in tied:
         return "tied", "the same storage as its source"
     if name in load.offloaded:
         return "checkpoint", load.offloaded[name]
-    if tensor.device.type == "meta" and residence(each) == "meta":
+    place = load.residences.get(each.name)
+    if place == "meta":
         return "unwritten", "still on meta when the load ended"
     if name in load.placed and name not in load.mismatched:
         return "checkpoint", load.set_from + (_apart(load, name, tied) if load.announced else "")
-    if tensor.device.type == "meta":
+    if place is not None:
         return "unwritten", "offloaded, but its values came out of no file"
     if name in load.made:
         kind = "initialised" if each.persistent else "rebuilt"
         return kind, f"not part of any file; made by the quantiser {load.quantiser}"
-    before = load.before_fill.get(name)
-    if before is None:
+    if each.name not in load.was_written:
         return "unknown", "made outside the steps that the lab watches"
-    is_written = written.was_written(before, tensor)
+    is_written = load.was_written[each.name]
     if is_written is None:
         return "unknown", "made in inference mode, where torch counts no writes"
     if not is_written:

@@ -16,14 +16,20 @@ from tracer.spans import uncollected
 
 
 def write(load: Load, is_over: bool) -> None:
-    """Turn reads into rows of `tensor_loads`: those that were set, and in the end all of them."""
-    write_samples(load)
+    """Turn reads into rows of `tensor_loads`: those that were set, and in the end all of them.
+
+    In the end the load keeps them until `forget`, since an interrupt may have them told anew.
+    """
+    write_samples(load, is_over)
     with uncollected():
         _write(load, is_over)
 
 
 def _write(load: Load, is_over: bool) -> None:
-    reads, load.reads = load.reads, []
+    reads = load.reads
+    left: list[tuple[Any, ...]] = []
+    if not is_over:  # the workers go on; what is over may have to be told anew, so it stays
+        load.reads = left
     load.placed_since = 0
     is_plain = not load.parts and not load.packed and not load.offloaded
     cells = []
@@ -39,7 +45,7 @@ def _write(load: Load, is_over: bool) -> None:
             cells.append(_read_cells(load, one, plan, is_left))
             cells.extend(_read_cells(load, other, plan, is_left) for other in _merged(load, one))
         else:
-            load.reads.append(one)
+            left.append(one)
     columns = dict(zip(_READ_COLUMNS, map(list, zip(*cells, strict=True)), strict=False))
     load.state.recorder.add_rows(
         "tensor_loads",
@@ -52,6 +58,13 @@ def _write(load: Load, is_over: bool) -> None:
         stack=load.read_stack,
         **columns,
     )
+
+
+def forget(load: Load) -> None:
+    """The rows of all reads stand: let go of what they were made of."""
+    load.reads, load.samples = [], []
+    if load.shards is not None:
+        load.shards.done = []
 
 
 def _merged(load: Load, one: tuple[Any, ...]) -> Iterator[tuple[Any, ...]]:

@@ -15,6 +15,7 @@ import threading
 from collections.abc import Callable
 from typing import Any, Final
 
+from tracer.formats.entries import dtype_name
 from tracer.instrument import measure
 from tracer.instrument.loads import extremes, gguf_names, read_rows
 from tracer.instrument.loads.load_notes import (
@@ -22,96 +23,110 @@ from tracer.instrument.loads.load_notes import (
     IN_ITS_FILE,
     IN_OFFLOAD_FOLDER,
     JOBS,
-    NO_TIMES,
     Load,
     Plan,
     Seen,
     told,
+    told_briefly,
 )
-from tracer.instrument.memory import is_due, resident_now
+from tracer.instrument.memory import SAMPLED_EVERY_NS, resident_now
 from tracer.instrument.patching import IsOn, Wrap
 from tracer.instrument.stages import Outcome
 
+_NO_FAULTS: Final = (None, None)
 _NOTHING: Final[list[str]] = []  # of a mere renaming; shared, and left as it is
 
 
 class _TimedSlice:
-    """Stands in for a slice inside `_materialize_copy`: notes when the bytes were there."""
+    """Stands in for a slice inside `_materialize_copy`: notes when the bytes were there.
 
-    __slots__ = ("_clock", "_inner", "read_at")
+    With `values` it counts on the way what the cast may turn into something else.
+    """
 
-    def __init__(self, inner: Any, clock: Callable[[], int]) -> None:
+    __slots__ = ("_inner", "_load", "_wanted", "before", "own_ns", "read_at")
+
+    def __init__(self, load: Load, inner: Any, wanted: Any) -> None:
+        self._load = load
         self._inner = inner
-        self._clock = clock
+        self._wanted = wanted
         self.read_at = 0
+        self.before: extremes.Extremes | None = None
+        self.own_ns = 0
 
     def __getitem__(self, index: Any) -> Any:
         tensor = self._inner[index]
-        self.read_at = self._clock()
+        recorder = self._load.state.recorder
+        self.read_at = recorder.clock()
+        if recorder.options.values and self._wanted is not None:
+            with recorder.guard("values before a cast"):
+                self.before = extremes.before_cast(self._load, tensor, self._wanted)
+            self.own_ns = recorder.clock() - self.read_at
         return tensor
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self._inner, name)
 
 
-class _CountedSlice(_TimedSlice):
-    """With `values`: counts on the way what the cast may turn into something else."""
-
-    __slots__ = ("_load", "_wanted", "before", "own_ns")
-
-    def __init__(self, inner: Any, load: Load, wanted: Any) -> None:
-        super().__init__(inner, load.state.recorder.clock)
-        self._load = load
-        self._wanted = wanted
-        self.before: extremes.Extremes | None = None
-        self.own_ns = 0
-
-    def __getitem__(self, index: Any) -> Any:
-        tensor = super().__getitem__(index)
-        if self._wanted is not None:
-            with self._load.state.recorder.guard("values before a cast"):
-                self.before = extremes.before_cast(self._load, tensor, self._wanted)
-            self.own_ns = self._clock() - self.read_at
-        return tensor
+def _stays_a_view(source: Any, device: Any = None, dtype: Any = None, *_: Any) -> bool:
+    """Whether a slice of a mapped file is all that will be made: not read, cast or moved."""
+    # By the name of its kind: to compare a device with text goes a long way round.
+    if device is not None and getattr(device, "type", device) != "cpu":
+        return False
+    stored = getattr(source, "get_dtype", None)
+    return stored is not None and (dtype is None or _is_stored(stored(), dtype))
 
 
-@told
-def submitted(load: Load, seen: Seen) -> None:
+@functools.cache
+def _is_stored(code: str, dtype: Any) -> bool:
+    return dtype_name(code) == measure.dtype_name(dtype)
+
+
+@told_briefly
+def submitted(
+    load: Load, start: int, end: int, args: tuple[Any, ...], kwargs: dict[str, Any], result: Any
+) -> None:
     """`spawn_materialize`: the moment a read is handed to the pool."""
-    load.submitted[id(seen.args[1])] = seen.start
+    load.submitted[id(args[1])] = start
 
 
 def read(name: str) -> Wrap:
-    """`_materialize_copy`: one read in a worker thread, split into read and cast."""
+    """`_materialize_copy`: one read in a worker thread, split into read and cast.
+
+    Where a slice only becomes a view of a mapped file there is nothing to split, nor do pages come
+    in: then the system isn't asked for page faults, which takes longer than such a read itself.
+    """
 
     def wrap(original: Callable[..., Any], is_on: IsOn) -> Callable[..., Any]:
-        job = JOBS.get
+        job, usage = JOBS.get, measure.thread_usage()
 
         @functools.wraps(original)
         def wrapper(*args: Any, **kwargs: Any) -> Any:
             load = job(id(args[0])) if args else None
-            if load is None or not is_on() or not load.state.recorder.is_live:
+            if load is None or not is_on():
                 return original(*args, **kwargs)
             recorder = load.state.recorder
-            source, *others = args
+            clock = recorder.clock
+            source = args[0]
             recorder.targets_seen[name] += 1
-            timed = _TimedSlice(source, recorder.clock)
-            if recorder.options.values:
-                wanted = args[2] if len(args) > 2 else kwargs.get("dtype")
-                timed = _CountedSlice(source, load, wanted)
             if load.read_source is None:
                 load.read_source = recorder.places.source(original)
                 load.read_stack = recorder.places.stack(sys._getframe())
-            faults = measure.thread_faults()
-            seq, start = recorder.next_seq(), recorder.clock()
+            timed = before = None
+            if kwargs or not load.are_mapped or not _stays_a_view(*args):
+                wanted = args[2] if len(args) > 2 else kwargs.get("dtype")
+                timed = _TimedSlice(load, source, wanted)
+                args = (timed, *args[1:])
+                before = usage()
+            seq, start = recorder.next_seq(), clock()
             result, status = None, "ok"
             try:
-                result = original(timed, *others, **kwargs)
+                result = original(*args, **kwargs)
             except BaseException as error:
                 status = Outcome(None, error).status
                 raise
             finally:
-                end = recorder.clock()
+                end = clock()
+                faults = _NO_FAULTS if before is None else _faults_between(before, usage())
                 try:
                     _note_read(load, source, timed, (seq, start, end, status), faults, result)
                 except Exception as failure:
@@ -127,6 +142,8 @@ def read_part(name: str) -> Wrap:
     """`DtensorShardOperation.shard_tensor`: of a tensor, this rank's part is read in a worker."""
 
     def wrap(original: Callable[..., Any], is_on: IsOn) -> Callable[..., Any]:
+        usage = measure.thread_usage()
+
         @functools.wraps(original)
         def wrapper(*args: Any, **kwargs: Any) -> Any:
             load = JOBS.get(id(args[1])) if len(args) > 1 else None
@@ -135,15 +152,13 @@ def read_part(name: str) -> Wrap:
             recorder = load.state.recorder
             operation, source, *others = args
             recorder.targets_seen[name] += 1
-            timed = _TimedSlice(source, recorder.clock)
-            if recorder.options.values:
-                timed = _CountedSlice(source, load, kwargs.get("dtype"))
+            timed = _TimedSlice(load, source, kwargs.get("dtype"))
             if load.read_source is None:
                 load.read_source = recorder.places.source(original)
                 load.read_stack = recorder.places.stack(sys._getframe())
             # What is in memory already is asked whether it is a tensor: it goes in as it is.
             given = timed if hasattr(source, "get_shape") else source
-            faults = measure.thread_faults()
+            before = usage()
             seq, start = recorder.next_seq(), recorder.clock()
             result, status = None, "ok"
             try:
@@ -153,6 +168,7 @@ def read_part(name: str) -> Wrap:
                 raise
             finally:
                 end = recorder.clock()
+                faults = _faults_between(before, usage())
                 timed.read_at = timed.read_at or start
                 try:
                     _note_part(load, source, timed, (seq, start, end, status), faults, result)
@@ -179,37 +195,42 @@ def _note_part(load: Load, source: Any, timed: _TimedSlice, event: Any, *rest: A
 def _note_read(
     load: Load,
     source: Any,
-    timed: _TimedSlice,
+    timed: _TimedSlice | None,
     event: tuple[int, int, int, str],
-    faults: tuple[int, int] | None,
+    faults: tuple[int | None, int | None],
     tensor: Any,
 ) -> None:
     """Note the numbers of a read that has ended, well or not."""
     seq, start, end, status = event
     identity = id(source)
     key = load.keys[identity]
-    if type(timed) is _CountedSlice:
+    read_at = end
+    if timed is not None:
         end -= timed.own_ns
+        read_at = timed.read_at or end
         if tensor is not None:
             extremes.after_cast(load, key, timed.before, tensor)
-    after = measure.thread_faults()
     load.reads.append(
         (
             seq,
             key,
             start,
             end,
-            timed.read_at or end,
+            read_at,
             identity,
-            threading.current_thread().name,
+            load.workers.get(threading.get_ident()) or _worker(load),
             status,
             None if tensor is None else tensor.dtype,
             None if tensor is None else tensor.device,
-            resident_now(load, end) if is_due(load, end) else None,
-            None if faults is None or after is None else after[0] - faults[0],
-            None if faults is None or after is None else after[1] - faults[1],
+            resident_now(load, end) if end - load.last_sample_ns >= SAMPLED_EVERY_NS else None,
+            *faults,
         )
     )
+
+
+def _worker(load: Load) -> str:
+    name = load.workers[threading.get_ident()] = threading.current_thread().name
+    return name
 
 
 def faults_since(before: tuple[int, int] | None) -> tuple[int | None, int | None]:
@@ -220,20 +241,25 @@ def faults_since(before: tuple[int, int] | None) -> tuple[int | None, int | None
     return after[0] - before[0], after[1] - before[1]
 
 
-@told
-def planned(load: Load, seen: Seen) -> None:
+def _faults_between(before: Any, after: Any) -> tuple[int, int]:
+    return after.ru_minflt - before.ru_minflt, after.ru_majflt - before.ru_majflt
+
+
+@told_briefly
+def planned(
+    load: Load, start: int, end: int, args: tuple[Any, ...], kwargs: dict[str, Any], result: Any
+) -> None:
     """`WeightTransform.add_tensor`: the library says which parameter a tensor is for."""
-    transform, param, key, pattern, *_ = seen.args
+    transform, param, key, pattern, *_ = args
     steps = getattr(transform, "operations", None)
     operations = [_described(step) for step in steps] if steps else _NOTHING
     if load.quantiser is not None and transform.quantization_operation is not None:
         operations = [*operations, type(transform.quantization_operation).__name__]
-    rule = type(transform).__name__
-    made = Plan(param, None if pattern == key else pattern, rule, operations)
+    plan = param, None if pattern == key else pattern, type(transform).__name__, operations
     if load.packed:
-        gguf_names.plan(load, key, made)
+        gguf_names.plan(load, key, Plan(*plan))
     else:
-        load.plans[key] = made
+        load.planned.append((key, *plan))
 
 
 def _described(step: Any) -> str:
@@ -247,16 +273,19 @@ def _described(step: Any) -> str:
     return f"{type(step).__name__}({told})" if told else type(step).__name__
 
 
-@told
-def awaited(load: Load, seen: Seen) -> None:
+@told_briefly
+def awaited(
+    load: Load, start: int, end: int, args: tuple[Any, ...], kwargs: dict[str, Any], result: Any
+) -> None:
     """`materialize_tensors`: the loading thread waits for the workers."""
-    load.last_wait = seen.start, seen.end
+    load.last_wait = start, end
 
 
-@told
-def converted(load: Load, seen: Seen) -> None:
+@told_briefly
+def converted(
+    load: Load, start: int, end: int, args: tuple[Any, ...], kwargs: dict[str, Any], result: Any
+) -> None:
     """`convert`: wait and conversion together; the wait is taken out."""
-    start, end, args, _, result = seen
     began, ended = load.last_wait
     wait = ended - began if began >= start else 0
     param = args[1]
@@ -264,27 +293,29 @@ def converted(load: Load, seen: Seen) -> None:
         load.placed.add(param)
     elif len(result) > 1 or param not in result:
         load.parts[param] = list(result)
-    waited, convert, place = load.times.get(param, NO_TIMES)
-    load.times[param] = (waited or 0) + wait, (convert or 0) + end - start - wait, place
+    load.conversions_seen.append((param, wait, end - start - wait))
 
 
-@told
-def placed(load: Load, seen: Seen) -> None:
+@told_briefly
+def placed(
+    load: Load, start: int, end: int, args: tuple[Any, ...], kwargs: dict[str, Any], result: Any
+) -> None:
     """`set_param_for_module`: a finished tensor becomes a parameter."""
-    _, param, _, info, *_ = seen.args
-    load.note_placing(param, seen)
+    param, info = args[1], args[3]
+    load.placings_seen.append((param, end - start))
     # A tensor of another shape is noted as mismatched and not set.
     odd = info.mismatched_keys
     # Where the module has no such parameter nothing was set; set ones are not missing any more.
     is_strange = param in info.unexpected_keys or param in info.missing_keys
     if not is_strange and (not odd or all(entry[0] != param for entry in odd)):
         load.placed.add(param)
-    load.placed_since += 1
+    since = load.placed_since = load.placed_since + 1
     # The workers may be far ahead, and writing looks at all reads that wait: the more do, the
     # rarer it is done, else it would take the square of their number.
-    if load.placed_since >= BATCH and load.placed_since >= len(load.reads) // 4:
-        read_rows.write(load, is_over=False)
-        load.state.recorder.flush_if_due(load.state)
+    if since >= BATCH and since >= len(load.reads) // 4:
+        with load.state.own_time():
+            read_rows.write(load, is_over=False)
+            load.state.recorder.flush_if_due(load.state)
 
 
 @told

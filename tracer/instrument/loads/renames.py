@@ -131,11 +131,17 @@ def _class_renamings(model: Any) -> dict[str, str] | None:
 
 def passed_over(model: Any) -> tuple[re.Pattern[str] | None, re.Pattern[str] | None]:
     """Names that this class lets be missing, and names that it lets be unexpected."""
-    absent, extra = (
-        "|".join(f"({one})" for one in (*(getattr(model, name, None) or ()), *more))
-        for name, more in zip(PASSED_OVER, ((), _moved_buffers(model)), strict=True)
-    )
-    return re.compile(absent) if absent else None, re.compile(extra) if extra else None
+    return may_be_missing(model), _pattern(model, PASSED_OVER[1], _moved_buffers(model))
+
+
+def may_be_missing(model: Any) -> re.Pattern[str] | None:
+    """Names that this class expects in no file, such as tables of sines."""
+    return _pattern(model, PASSED_OVER[0])
+
+
+def _pattern(model: Any, attribute: str, more: Iterable[str] = ()) -> re.Pattern[str] | None:
+    named = "|".join(f"({one})" for one in (*(getattr(model, attribute, None) or ()), *more))
+    return re.compile(named) if named else None
 
 
 def _moved_buffers(model: Any) -> list[str]:

@@ -21,12 +21,13 @@ def write(load: Load, is_over: bool) -> None:
     shards = load.shards
     if shards is None:
         return
-    write_samples(load)
-    pieces, shards.done = shards.done, []
+    if not is_over:  # in the end `read_rows` writes them
+        write_samples(load, is_over)
+    pieces, left = list(shards.done), []
     if not is_over:
-        shards.done.extend(piece for piece in pieces if piece.param in shards.undecided)
+        left = [piece for piece in pieces if piece.param in shards.undecided]
         pieces = [piece for piece in pieces if piece.param not in shards.undecided]
-        shards.left_undecided = len(shards.done)
+        shards.left_undecided = len(left)
     rows = [_row(load, shards, piece) for piece in pieces]
     columns = {name: [row[name] for row in rows] for name in (rows[0] if rows else ())}
     load.state.recorder.add_rows(
@@ -40,6 +41,8 @@ def write(load: Load, is_over: bool) -> None:
         stack=load.read_stack,
         **columns,
     )
+    if not is_over:
+        shards.done[: len(pieces) + len(left)] = left
 
 
 def _row(load: Load, shards: Shards, piece: Piece) -> dict[str, Any]:
