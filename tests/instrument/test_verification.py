@@ -414,7 +414,10 @@ def test_tensors_one_floor_too_deep_are_in_no_file(folders, tmp_path):
     model.config.save_pretrained(tmp_path)
     held = {"state_dict": dict(model.state_dict()), "epoch": 3}
     torch.save(held, tmp_path / "pytorch_model.bin")
-    loaded, trace = record(auto, tmp_path)
+    with tracer.record(strict=True, verify_weights=True) as recording:
+        loaded = auto.from_pretrained(tmp_path)
+    trace = recording.trace
+    assert trace["faults"]["target"].tolist() == ["pytorch_model.bin"]
     placed = trace["placements"].query("kind == 'parameter'")
     assert set(placed["verified_because"]) == {"in no file, and tied to nothing that is"}
     found = tracer.audit_model(loaded, tmp_path).set_index("check")["verdict"]

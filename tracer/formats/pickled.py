@@ -161,7 +161,7 @@ def _metadata(content: Any) -> dict[str, str]:
     """Which of a file's names stand for dictionaries of tensors, where a load sees no tensor."""
     inner = [
         str(name)
-        for name, one in content.items()
+        for name, one in (content.items() if isinstance(content, Mapping) else ())
         if isinstance(one, Mapping) and any(type(each) is Rebuilt for each in one.values())
     ]
     return {NESTED: json.dumps(inner, ensure_ascii=False)} if inner else {}

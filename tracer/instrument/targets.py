@@ -149,11 +149,6 @@ def _part(
     return Target(owner, attribute, "stages.span", stage, since=since, before=before)
 
 
-def _of_processes(attribute: str) -> Target:
-    """What makes a group of processes; not every torch is built with it."""
-    return Target("torch.distributed", attribute, "stages.span", "dispatch", is_copy=True)
-
-
 def _once_a_tensor(
     owner: str, attribute: str, observe: str, follows: str | None = HAD_A_PLACE
 ) -> Target:
@@ -356,9 +351,6 @@ TARGETS: Final[tuple[Target, ...]] = (
     _part(f"{_DISTRIBUTED}:DistributedMixin", "prepare_distribute_model", "dispatch"),
     _part(f"{_DISTRIBUTED}:DistributedMixin", "maybe_distribute_model", "dispatch"),
     _load_stage("initialize_tensor_parallelism", "dispatch", None, LATE_FOUR, FIVE),
-    # Before that release it is done in the body of from_pretrained.
-    _of_processes("init_process_group"),
-    _of_processes("init_device_mesh"),
     _load_stage("caching_allocator_warmup", "place", None),
     _method("_load_pretrained_model", "tensor_load", since=FIVE),
     # Weights: headers first, then lazy reads in worker threads, converted and set by this thread.
