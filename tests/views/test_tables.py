@@ -165,8 +165,12 @@ def test_a_name_in_many_tables_means_what_it_means_in_the_table_shown():
     trace = make_trace(coherent_rows())
     loads = trace.read("tensor_loads", ["key", "file", "shape", "read_ns"])
     built = trace.read("meta_params", ["param", "module_class", "planned_device", "shape"])
-    assert "shape: Shape in the file (measured)" in read(loads).titles
-    assert "shape: Shape (measured)" in read(built).titles
+    (of_loads,), (of_built,) = (
+        [title for title in read(table).titles if title.startswith("shape: ")]
+        for table in (loads, built)
+    )
+    assert of_loads.startswith("shape: Shape in the file")
+    assert of_built == "shape: Shape (measured)"
 
 
 def test_a_column_that_no_table_has_is_said_to_be_computed():
