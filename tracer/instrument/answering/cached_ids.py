@@ -72,7 +72,7 @@ def feed(recorder: Recorder, model: str, cache: str, before: int | None, ids: An
     """A forward of the user's added these ids to a cache; they are read when they are asked for."""
     known = _of(recorder, model)
     pieces = known.get(cache, [])
-    if before is None or ids is None or ids.ndim != 2 or ids.is_floating_point():
+    if before is None or not _are_ids(ids):
         known.pop(cache, None)
         return
     is_apart = ids.device.type != "cpu" or any(map(_is_unread, pieces))
@@ -82,7 +82,7 @@ def feed(recorder: Recorder, model: str, cache: str, before: int | None, ids: An
             known.pop(cache, None)
             return
         pieces = [rows] if rows else []
-    if is_apart and pieces:
+    if is_apart:
         known[cache] = [*pieces, ids.detach().clone()]
         return
     rows = _rows(pieces) if pieces else [[] for _ in range(len(ids))]
@@ -92,6 +92,11 @@ def feed(recorder: Recorder, model: str, cache: str, before: int | None, ids: An
     for row, new in zip(rows, ids.tolist(), strict=True):
         row.extend(new)
     known[cache] = [rows]
+
+
+def _are_ids(ids: Any) -> bool:
+    """Whether what a forward was given are ids that can be read; on meta there are none."""
+    return ids is not None and ids.ndim == 2 and not ids.is_floating_point() and not ids.is_meta
 
 
 def _is_unread(piece: Any) -> bool:
