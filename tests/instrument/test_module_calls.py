@@ -8,10 +8,11 @@ import weakref
 import pytest
 import torch
 from instrument.test_beams_and_drafts import ROWS, _model
-from instrument.toys import hook_count, is_ours
+from instrument.toys import hook_count
 
 import tracer
 from tracer.instrument.installer import release
+from tracer.instrument.modules import is_stand_in
 from tracer.instrument.targets import FIVE, STAND_IN
 
 pytestmark = pytest.mark.generations
@@ -39,7 +40,7 @@ def test_single_modules_have_a_stand_in_and_models_have_hooks(model):
     """Others ask a model for a stand-in to learn whether it is compiled."""
     with tracer.record(strict=True, detail="modules"), torch.no_grad():
         model(ROWS)
-        assert is_ours(_stand_in(model.model.norm))
+        assert is_stand_in(_stand_in(model.model.norm))
         assert not model.model.norm._forward_hooks
         for one in (model, model.model):
             assert _stand_in(one) is None
@@ -84,7 +85,7 @@ def test_a_replica_is_called_itself(model):
         head = model.lm_head
         replica = head._replicate_for_data_parallel()
         replica.weight, replica.bias = torch.zeros_like(head.weight), None
-        assert is_ours(_stand_in(head))
+        assert is_stand_in(_stand_in(head))
         assert torch.equal(replica(given), torch.zeros(1, 40))
     assert recording.trace.rows("faults") == 0
 
@@ -94,7 +95,7 @@ def test_copies_and_pickles_have_no_stand_in(model):
         model(ROWS)
         norm = model.model.norm
         copies = copy.copy(norm), copy.deepcopy(norm), pickle.loads(pickle.dumps(norm))
-        assert is_ours(_stand_in(norm))
+        assert is_stand_in(_stand_in(norm))
         assert [_stand_in(one) for one in copies] == [None] * 3
         given = torch.randn(2, 32)
         assert all(torch.equal(one(given), norm(given)) for one in copies)
@@ -222,3 +223,69 @@ def test_a_model_that_goes_while_recorded_goes_at_once(model):
             assert norm() is None
         finally:
             gc.enable()
+
+
+def test_a_deep_copy_of_a_module_that_copies_itself_is_called_itself(model):
+    """A parametrised module copies its attributes as they are."""
+    with tracer.record(strict=True), torch.no_grad():
+        model(ROWS)
+        late = model.model.layers[0].mlp.up_proj
+        torch.nn.utils.parametrizations.weight_norm(late)
+        given = torch.randn(1, 32)
+        copied = copy.deepcopy(late)
+        copied.parametrizations.weight.original0.zero_()
+        assert torch.count_nonzero(copied(given)) == 0
+        assert torch.count_nonzero(late(given))
+    torch.nn.utils.parametrize.remove_parametrizations(late, "weight")
+
+
+def test_a_class_with_a_state_of_its_own_is_told_by_torchs_hooks(model):
+    class Own(torch.nn.Identity):
+        def __getstate__(self):
+            return self.__dict__
+
+    model.model.norm = torch.nn.Sequential(model.model.norm, Own())
+    with tracer.record(strict=True, detail="modules") as recording, torch.no_grad():
+        model(ROWS)
+        assert _stand_in(model.model.norm[1]) is None
+    assert "model.norm.1" in _paths(recording)[0]
+
+
+def test_a_call_that_is_changed_while_recorded_is_the_one_that_runs(model):
+    norm = model.model.norm
+    with tracer.record(strict=True), torch.no_grad():
+        model(ROWS)
+        norm._call_impl = lambda hidden: hidden * 0
+        assert torch.count_nonzero(model(ROWS).logits) == 0
+    del norm._call_impl
+
+
+class _Logits(torch.nn.Module):
+    def __init__(self, model):
+        super().__init__()
+        self.model = model
+
+    def forward(self, ids):
+        return self.model(ids, use_cache=False).logits
+
+
+@pytest.mark.filterwarnings("ignore")
+def test_what_is_traced_into_a_graph_is_a_fault_and_costs_no_other_row(model):
+    with tracer.record(strict=True) as recording, torch.no_grad():
+        model(ROWS)
+        torch.jit.trace(_Logits(model), (ROWS,), check_trace=False)
+    trace = recording.trace
+    (fault,) = trace["faults"].itertuples()
+    assert fault.target == "torch.jit.trace"
+    assert trace["modules"]["path"].value_counts()[NORM] == 1
+
+
+def test_an_export_with_symbols_for_sizes_is_left_alone(model):
+    given = torch.randn(2, 3, 32)
+    sizes = ({1: torch.export.Dim("length", min=2, max=16)},)
+    with tracer.record(strict=True), torch.no_grad():
+        model(ROWS)
+        mlp = model.model.layers[0].mlp
+        program = torch.export.export(mlp, (given,), dynamic_shapes=sizes)
+    longer = torch.randn(2, 9, 32)
+    assert torch.allclose(program.module()(longer), mlp(longer))

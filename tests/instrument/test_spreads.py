@@ -62,3 +62,10 @@ def test_nothing_left_and_what_is_no_number_stay_what_they_are(scores):
         assert math.isnan(spread.entropy[0])
     assert Spread.of_the_best(nothing).removed() == [SIZE, SIZE]
     assert not math.isnan(Spread.of_the_best(broken).log_total[1])
+
+
+def test_ids_that_are_cut_count_beside_what_is_no_number(scores):
+    cut = _cut(scores, 100)
+    cut[0, :3] = math.nan
+    for form in (Spread.over_all, Spread.of_the_best, Spread.of):
+        assert form(cut).removed() == torch.isneginf(cut).sum(-1).tolist()

@@ -17,6 +17,7 @@ from tracer.demo import draw_scene
 from tracer.instrument import patching
 from tracer.instrument.installer import INSTALLER
 from tracer.instrument.loads import load_notes
+from tracer.instrument.modules import is_stand_in
 from tracer.instrument.targets import STAND_IN, TARGETS
 from tracer.spans import ACTIVE
 
@@ -81,7 +82,7 @@ def hook_count(model: Any) -> int:
     """Hooks and stand-ins on a model's modules, of every kind that the lab could place."""
     kinds = ("_forward_hooks", "_forward_pre_hooks", "_backward_hooks", "_state_dict_hooks")
     hooks = sum(len(getattr(module, kind)) for module in model.modules() for kind in kinds)
-    return hooks + sum(is_ours(vars(one).get(STAND_IN)) for one in model.modules())
+    return hooks + sum(is_stand_in(vars(one).get(STAND_IN)) for one in model.modules())
 
 
 def _handlers() -> list[str]:

@@ -187,7 +187,7 @@ def model_compiled(live: Live) -> Answers:
 def _has_stand_in(module: Any) -> bool:
     """Whether something stands in for the module's call; a recording's own does not count."""
     stands_in = getattr(module, "_compiled_call_impl", None)
-    is_ours = str(getattr(stands_in, "__module__", "")).startswith(_LAB)
+    is_ours = type(stands_in).__module__.startswith(_LAB)
     return stands_in is not None and not is_ours
 
 

@@ -22,6 +22,16 @@ class InertInCopies(functools.partial[None]):
         return getattr, (contextlib.nullcontext(), "__exit__")
 
 
+class AbsentFromCopies(functools.partial[Any]):
+    """A function that stays with its object: a deep copy or a pickle has None in its place."""
+
+    def __deepcopy__(self, memo: dict[int, Any]) -> None:
+        return None
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return type(None), ()
+
+
 def every_module(model: Any) -> Iterator[Any]:
     """Each module once, parents first, children in their order.
 

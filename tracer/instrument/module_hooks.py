@@ -23,7 +23,7 @@ from typing import Any, Final
 import torch
 
 from tracer.instrument import measure, module_arguments
-from tracer.instrument.hooks import InertInCopies
+from tracer.instrument.hooks import AbsentFromCopies, InertInCopies
 from tracer.instrument.targets import STAND_IN
 from tracer.recorder import Recorder
 from tracer.rows import Circumstances, Frame, ModuleSlot
@@ -32,9 +32,14 @@ from tracer.spans import ThreadState
 # Of this file, not of each module: one that every call finds where the call before it did.
 _ident: Final = threading.get_ident
 _is_traced: Final = torch.compiler.is_dynamo_compiling
+_graph_of_trace: Final = torch._C._get_tracing_state
 _Tensor: Final = torch.Tensor
 
 _NOTHING: Final = Circumstances()
+_COPYING: Final = {
+    name: getattr(torch.nn.Module, name, None)
+    for name in ("__copy__", "__deepcopy__", "__getstate__", "__reduce__", "__reduce_ex__")
+}
 _FAILED: Final = object()
 """What a call made that raised an exception."""
 
@@ -66,21 +71,21 @@ def watch_module(
 
 def has_free_place(module: Any) -> bool:
     """Whether torch will look for a stand-in of the module's call, and there is none yet."""
-    is_asked = type(module).__call__ is torch.nn.Module.__call__
-    return is_asked and getattr(module, STAND_IN, _FAILED) is None
+    kind = type(module)
+    is_asked = kind.__call__ is torch.nn.Module.__call__
+    # A class that copies itself may copy the stand-in too, and the copy would call the original.
+    is_plain = all(getattr(kind, name, None) is usual for name, usual in _COPYING.items())
+    return is_asked and is_plain and getattr(module, STAND_IN, _FAILED) is None
 
 
 class StandIn:
-    """The lab's function in the place of a module's call, until it is removed.
-
-    torch itself leaves such a function out of copies and pickles of a module.
-    """
+    """The lab's function in the place of a module's call, until it is removed."""
 
     __slots__ = ("_module", "_ours")
 
     def __init__(self, watch: ModuleWatch, module: Any) -> None:
         self._module = watch.module
-        self._ours = vars(module)[STAND_IN] = watch.stand_in()
+        self._ours = vars(module)[STAND_IN] = AbsentFromCopies(ModuleWatch.called, watch)
 
     def remove(self) -> None:
         """Take it away; what somebody else put in its place stays."""
@@ -93,15 +98,16 @@ class ModuleWatch:
     """What the calls of one module need, side by side, not in scattered cells."""
 
     __slots__ = (
-        *("recorder", "slot", "module", "call", "listening", "clock", "next_seq", "values"),
+        *("recorder", "slot", "module", "listening", "clock", "next_seq", "values"),
         *("known", "last"),
     )
 
     def __init__(self, recorder: Recorder, slot: int, module: Any) -> None:
         self.recorder = recorder
         self.slot = slot
-        self.module = weakref.ref(module)  # its own stand-in must not keep it alive
-        self.call = module._call_impl.__func__
+        self.module: Callable[[], Any] = weakref.ref(
+            module
+        )  # its own stand-in must not keep it alive
         self.listening = recorder.listening
         self.clock = recorder.clock
         self.next_seq = recorder.next_seq
@@ -111,25 +117,29 @@ class ModuleWatch:
         # at first a place that no call is made from.
         self.last: tuple[Any, int, Circumstances] = (self, -1, _NOTHING)
 
-    def stand_in(self) -> Callable[..., Any]:
-        """A function that calls the module as torch would and tells of it."""
+    def called(self, *args: Any, **kwargs: Any) -> Any:
+        """What stands in for the module's call: does what torch would, and tells of it."""
+        call = self.module()._call_impl  # asked for each time: somebody may have changed it
+        if _is_traced() or (state := self.listening.get(_ident())) is None:
+            return call(*args, **kwargs)
+        if _graph_of_trace() is not None:
+            self._tell_traced()
+            return call(*args, **kwargs)
+        seq = self.next_seq()
+        frame = (seq, state.top, self.slot, self.clock())
+        state.frames.append(frame)
+        state.top = seq
+        try:
+            output = call(*args, **kwargs)
+        except Exception:  # what is no Exception leaves its frame to the span that it ends
+            self.ended(state, frame, self.clock(), args, kwargs, _FAILED)
+            raise
+        self.ended(state, frame, self.clock(), args, kwargs, output)
+        return output
 
-        def watched(*args: Any, **kwargs: Any) -> Any:
-            if _is_traced() or (state := self.listening.get(_ident())) is None:
-                return self.call(self.module(), *args, **kwargs)
-            seq = self.next_seq()
-            frame = (seq, state.top, self.slot, self.clock())
-            state.frames.append(frame)
-            state.top = seq
-            try:
-                output = self.call(self.module(), *args, **kwargs)
-            except Exception:  # what is no Exception leaves its frame to the span that it ends
-                self.ended(state, frame, self.clock(), args, kwargs, _FAILED)
-                raise
-            self.ended(state, frame, self.clock(), args, kwargs, output)
-            return output
-
-        return watched
+    def _tell_traced(self) -> None:
+        """Sizes are tensors of the graph now: to ask for one would write into the user's graph."""
+        self.recorder.fault("torch.jit.trace", "calls of modules are not told while it traces them")
 
     def enter(self, module: Any, args: tuple[Any, ...]) -> None:
         """Torch's hook before a call."""
@@ -137,6 +147,9 @@ class ModuleWatch:
             return
         state = self.listening.get(_ident())
         if state is None:
+            return
+        if _graph_of_trace() is not None:
+            self._tell_traced()
             return
         seq = self.next_seq()
         state.frames.append((seq, state.top, self.slot, self.clock()))
@@ -185,7 +198,10 @@ class ModuleWatch:
             took = None if given is None else given.shape
             gave, dtype = (None, None) if made is None else (made.shape, made.dtype)
             # One pair for equal ones: what many rows keep, Python's collector would walk through.
-            shapes = state.shapes.setdefault((took, gave), (took, gave))
+            try:
+                shapes = state.shapes.setdefault((took, gave), (took, gave))
+            except TypeError:  # an export's sizes are symbols, which have no number
+                shapes = (None, None)
             state.rows.append((frame, state.context, end, shapes, dtype, last[2]))
             if self.values and made is not None and not made.is_meta:
                 state.values[seq] = _statistics(made)

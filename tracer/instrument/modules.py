@@ -9,6 +9,7 @@ from typing import Any, Final
 
 from tracer.instrument import rotations
 from tracer.instrument.asking import vision
+from tracer.instrument.hooks import AbsentFromCopies
 from tracer.instrument.targets import STAND_IN
 from tracer.recorder import Recorder
 
@@ -66,7 +67,7 @@ def is_compiled(model: Any) -> bool:
 
 def is_stand_in(function: Any) -> bool:
     """Whether what stands in for a module's call is a recording's, of this one or of another."""
-    return str(getattr(function, "__module__", "")).startswith("tracer.")
+    return type(function) is AbsentFromCopies
 
 
 def _remove(handles: list[Any]) -> None:

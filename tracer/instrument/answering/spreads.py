@@ -71,7 +71,7 @@ class Spread:
     @classmethod
     def of(cls, scores: Any) -> Spread:
         """Of scores about which nothing is known."""
-        if scores.amin().item() == -math.inf:
+        if not math.isfinite(scores.amin().item()):  # with NaN among them it tells nothing
             return cls.of_the_best(scores)
         spread = cls.over_all(scores)
         spread.is_uncut = True
@@ -83,7 +83,7 @@ class Spread:
         size = self.scores.shape[-1]
         if self.is_few and self.best_scores is not None:
             return [size - len(row) + row.count(-math.inf) for row in self.best_scores]
-        if self.is_uncut or self.scores.amin().item() != -math.inf:
+        if self.is_uncut or math.isfinite(self.scores.amin().item()):
             return [0] * len(self.scores)
         return [int(count) for count in torch.isneginf(self.scores).sum(-1).tolist()]
 
