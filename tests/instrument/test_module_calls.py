@@ -191,11 +191,18 @@ def test_an_interrupt_that_a_forward_lets_pass_is_told_of_what_it_cut_short(mode
 
     mlp, plain = model.model.layers[1].mlp, model.model.layers[1].forward
 
+    with torch.no_grad():
+        made = []
+        look = model.model.layers[1].register_forward_hook(lambda *called: made.append(called[-1]))
+        model(ROWS)
+        look.remove()
+    gives_a_tuple = isinstance(made[0], tuple)  # of the older releases
+
     def forgiving(hidden, *args, **kwargs):
         try:
             return plain(hidden, *args, **kwargs)
         except KeyboardInterrupt:
-            return hidden if release() >= FIVE else (hidden,)
+            return (hidden,) if gives_a_tuple else hidden
 
     handle = mlp.register_forward_pre_hook(interrupted)
     model.model.layers[1].forward = forgiving
@@ -269,6 +276,7 @@ class _Logits(torch.nn.Module):
         return self.model(ids, use_cache=False).logits
 
 
+@pytest.mark.skipif(release() < FIVE, reason="torch can't trace a model of it")
 @pytest.mark.filterwarnings("ignore")
 def test_what_is_traced_into_a_graph_is_a_fault_and_costs_no_other_row(model):
     with tracer.record(strict=True) as recording, torch.no_grad():
