@@ -107,8 +107,15 @@ def outputs(notebook: NotebookNode) -> list[tuple[int, NotebookNode]]:
 
 
 def kinds_shown(notebook: NotebookNode) -> list[list[set[str]]]:
-    """Of each code cell the kinds of its outputs."""
-    return [[set(one.get("data", {})) for one in cell.outputs] for cell in code_cells(notebook)]
+    """Of each code cell the kinds of its outputs; a kernel may hand on printed text in pieces."""
+    return [
+        _joined([set(one.get("data", {})) for one in cell.outputs]) for cell in code_cells(notebook)
+    ]
+
+
+def _joined(kinds: list[set[str]]) -> list[set[str]]:
+    before = [{"none"}, *kinds]
+    return [now for last, now in zip(before, kinds, strict=False) if now or last]
 
 
 def noise(notebook: NotebookNode) -> list[str]:
