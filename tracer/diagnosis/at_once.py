@@ -16,8 +16,7 @@ def loads_at_once(trace: Trace) -> Answers:
     loads = overlapping_loads(trace)
     if loads.empty:
         return
-    placed = trace["placements"]
-    empty = placed[placed["call"].isin(loads["seq"]) & placed["residence"].eq("meta")]
+    empty = _without_values(trace, loads["seq"])
     yield Found(
         {
             "count": len(loads),
@@ -36,8 +35,7 @@ def process_changed(trace: Trace) -> Answers:
     faults = _faults(trace)
     if faults.empty:
         return
-    placed = trace["placements"]
-    empty = placed[placed["call"].isin(faults["call"]) & placed["residence"].eq("meta")]
+    empty = _without_values(trace, faults["call"])
     yield Found(
         {"changed": faults["target"].drop_duplicates().tolist(), "empty": len(empty)},
         rows_of("faults", faults, "target", "reason")
@@ -66,6 +64,12 @@ def overlapping_loads(trace: Trace) -> pd.DataFrame:
             found.update([*others, row.seq] if others else [])
             going_on.append((row.seq, row.thread, row.end))
     return loads[loads["seq"].isin(found)]
+
+
+def _without_values(trace: Trace, calls: pd.Series[int]) -> pd.DataFrame:
+    """Rows of `placements`: what these loads left on meta."""
+    placed = trace["placements"]
+    return placed[placed["call"].isin(calls) & placed["residence"].eq("meta")]
 
 
 def _faults(trace: Trace) -> pd.DataFrame:
