@@ -5,6 +5,7 @@ import json
 import pytest
 import torch
 from instrument.test_beams_and_drafts import _model
+from instrument.toys import recorded_alike
 
 import tracer
 from tracer.instrument.installer import release
@@ -137,14 +138,7 @@ def _recorded(loop, ids=PROMPTS):
     model = _model(0)
     given = {"attention_mask": torch.ones_like(ids), "do_sample": False, "max_new_tokens": 6}
     given |= {"custom_generate": loop, "eos_token_id": STOPS}
-    plain = model.generate(ids, **given)
-    with tracer.record(strict=True) as recording:
-        output = model.generate(ids, **given)
-    assert torch.equal(plain, output)
-    verdicts = recording.trace.audit()
-    broken = verdicts[(verdicts["verdict"] == "broken") & (verdicts["check"] != "5 explained time")]
-    assert broken.to_dict("records") == []
-    return model, output, recording.trace
+    return model, *recorded_alike(model, ids, given)
 
 
 def _answers(output):

@@ -9,6 +9,7 @@ import json
 import pytest
 import torch
 from instrument.test_beams_and_drafts import ROWS, _model
+from instrument.toys import recorded_alike
 
 import tracer
 from tracer.analysis.replay import replay
@@ -104,14 +105,7 @@ def _run(loop, ids=ROWS[:1], **settings):
     model = _model(0)
     given = {"attention_mask": (ids != 0).long(), "do_sample": False, "max_new_tokens": NEW}
     given |= {"custom_generate": loop, "eos_token_id": [], "repetition_penalty": 1.2} | settings
-    plain = model.generate(ids, **given)
-    with tracer.record(strict=True, logits=True) as recording:
-        output = model.generate(ids, **given)
-    assert torch.equal(plain, output)
-    verdicts = recording.trace.audit()
-    broken = verdicts[(verdicts["verdict"] == "broken") & (verdicts["check"] != "5 explained time")]
-    assert broken.to_dict("records") == []
-    return model, output, recording.trace
+    return model, *recorded_alike(model, ids, given, logits=True)
 
 
 def _raw(model, output, row, place):

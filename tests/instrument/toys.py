@@ -13,6 +13,8 @@ from typing import Any
 import torch
 from transformers.generation.utils import GenerationMixin
 
+import tracer
+from tracer import Trace
 from tracer.demo import draw_scene
 from tracer.instrument import patching
 from tracer.instrument.installer import INSTALLER
@@ -142,6 +144,23 @@ class World:
         if ACTIVE or INSTALLER.recorders or INSTALLER.inside or load_notes.JOBS:
             found.append("the lab still holds recordings, threads or jobs")
         return found
+
+
+def recorded_alike(
+    model: Any, ids: torch.Tensor, given: dict[str, Any], **options: Any
+) -> tuple[torch.Tensor, Trace]:
+    """What generate() gives recorded, as it does unrecorded, and its trace, of which all holds.
+
+    But for explained time, since other work may take the processor away.
+    """
+    plain = model.generate(ids, **given)
+    with tracer.record(strict=True, **options) as recording:
+        output = model.generate(ids, **given)
+    assert torch.equal(plain, output)
+    verdicts = recording.trace.audit()
+    broken = verdicts[(verdicts["verdict"] == "broken") & (verdicts["check"] != "5 explained time")]
+    assert broken.to_dict("records") == []
+    return output, recording.trace
 
 
 def fingerprint(model: Any) -> str:

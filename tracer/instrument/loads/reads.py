@@ -109,8 +109,7 @@ def read(name: str) -> Wrap:
             source = args[0]
             recorder.targets_seen[name] += 1
             if load.read_source is None:
-                load.read_source = recorder.places.source(original)
-                load.read_stack = recorder.places.stack(sys._getframe())
+                _note_place(load, original)
             timed = before = None
             if kwargs or not load.are_mapped or not _stays_a_view(*args):
                 wanted = args[2] if len(args) > 2 else kwargs.get("dtype")
@@ -154,8 +153,7 @@ def read_part(name: str) -> Wrap:
             recorder.targets_seen[name] += 1
             timed = _TimedSlice(load, source, kwargs.get("dtype"))
             if load.read_source is None:
-                load.read_source = recorder.places.source(original)
-                load.read_stack = recorder.places.stack(sys._getframe())
+                _note_place(load, original)
             # What is in memory already is asked whether it is a tensor: it goes in as it is.
             given = timed if hasattr(source, "get_shape") else source
             before = usage()
@@ -179,6 +177,13 @@ def read_part(name: str) -> Wrap:
         return wrapper
 
     return wrap
+
+
+def _note_place(load: Load, original: Callable[..., Any]) -> None:
+    """Which function reads, and from where it is called: once for all tensors of a load."""
+    places = load.state.recorder.places
+    load.read_source = places.source(original)
+    load.read_stack = places.stack(sys._getframe())
 
 
 def _note_part(load: Load, source: Any, timed: _TimedSlice, event: Any, *rest: Any) -> None:
