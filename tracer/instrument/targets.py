@@ -364,7 +364,7 @@ TARGETS: Final[tuple[Target, ...]] = (
         follows=_LOAD,
         since=FIVE,
     ),
-    _once_a_tensor(_CONVERT, "spawn_materialize", "loads.reads.submitted"),
+    _once_a_tensor(_CONVERT, "spawn_materialize", "loads.steps.submitted"),
     # Runs in worker threads, which find their load by the tensor that they read.
     _once_a_tensor(_CONVERT, "_materialize_copy", "loads.reads.read", READ_WHOLE),
     _once_a_tensor(
@@ -373,12 +373,12 @@ TARGETS: Final[tuple[Target, ...]] = (
         "loads.reads.read_part",
         READ_IN_PART,
     ),
-    _once_a_tensor(f"{_CONVERT}:WeightTransform", "add_tensor", "loads.reads.planned"),
-    _once_a_tensor(f"{_CONVERT}:WeightTransform", "materialize_tensors", "loads.reads.awaited"),
-    _once_a_tensor(f"{_CONVERT}:WeightRenaming", "convert", "loads.reads.converted", None),
-    _once_a_tensor(f"{_CONVERT}:WeightConverter", "convert", "loads.reads.converted", None),
-    _once_a_tensor(_CONVERT, "set_param_for_module", "loads.reads.placed", WAS_SET),
-    _once_a_tensor(_CONVERT, "offload_and_maybe_resave_param", "loads.reads.offloaded", None),
+    _once_a_tensor(f"{_CONVERT}:WeightTransform", "add_tensor", "loads.steps.planned"),
+    _once_a_tensor(f"{_CONVERT}:WeightTransform", "materialize_tensors", "loads.steps.awaited"),
+    _once_a_tensor(f"{_CONVERT}:WeightRenaming", "convert", "loads.steps.converted", None),
+    _once_a_tensor(f"{_CONVERT}:WeightConverter", "convert", "loads.steps.converted", None),
+    _once_a_tensor(_CONVERT, "set_param_for_module", "loads.steps.placed", WAS_SET),
+    _once_a_tensor(_CONVERT, "offload_and_maybe_resave_param", "loads.steps.offloaded", None),
     # Weights in generation 4: names are matched and what no file holds gets its values first; then
     # each shard is opened again, and every tensor read, cast and set by the same thread.
     _four(_PRETRAINED, "_load_pretrained_model", "loads.shards.weights", "tensor_load"),

@@ -1,26 +1,24 @@
 """What a load notes on its way, until tables are made of it: names and numbers, never a tensor.
 
-`loading.py`, `reads.py` and, before release 5, `shards.py` and `shard_reads.py` write it;
-`load_facts.py`, `placements.py`, `folder_facts.py` and `read_rows.py` make rows of it.
+`loading.py`, `reads.py`, `steps.py` and, before release 5, `shards.py` and `shard_reads.py` write
+it; `load_facts.py`, `placements.py`, `folder_facts.py`, `file_rows.py` and `read_rows.py` make rows
+of it.
 """
 
 from __future__ import annotations
 
 import dataclasses
-import functools
 import re
-import threading
 import weakref
-from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from tracer.checkpoint import Header
 from tracer.errors import CheckpointError
 from tracer.formats.safetensors import HeaderText, parse_header
 from tracer.instrument.loads import written
-from tracer.instrument.patching import IsOn, Wrap
-from tracer.spans import ACTIVE, ThreadState
-from tracer.survey import Listing, Survey
+from tracer.listing import Listing
+from tracer.spans import ThreadState
+from tracer.survey import Survey
 
 if TYPE_CHECKING:
     from tracer.instrument.loads.named_tensors import Taken
@@ -233,9 +231,9 @@ class Load:
         placed = sum([one[2] for one in known]) + sum([one[1] for one in self.placings_seen])
         return waited, converted, placed
 
-    def note_placing(self, param: str, seen: Seen) -> None:
-        """A parameter was set by this call."""
-        self.placings_seen.append((param, seen.end - seen.start))
+    def note_placing(self, param: str, took_ns: int) -> None:
+        """A parameter was set by a call that took so long."""
+        self.placings_seen.append((param, took_ns))
 
 
 def job_state(args: tuple[Any, ...]) -> ThreadState | None:
@@ -246,66 +244,3 @@ def job_state(args: tuple[Any, ...]) -> ThreadState | None:
     state = load.state.recorder.thread_state()
     state.load, state.call, state.top = load, load.call, load.weights_seq
     return state
-
-
-class Seen(NamedTuple):
-    """A call that has returned: times on the recorder's clock, arguments, result."""
-
-    start: int
-    end: int
-    args: tuple[Any, ...]
-    kwargs: dict[str, Any]
-    result: Any
-
-    def argument(self, place: int, name: str) -> Any:
-        """An argument by position or name; None when it was not given."""
-        return self.args[place] if len(self.args) > place else self.kwargs.get(name)
-
-
-# A NamedTuple's own constructor is a function of Python; this is the one below it.
-_seen: Final = functools.partial(tuple.__new__, Seen)
-
-
-def told(note: Callable[[Load, Seen], None]) -> Callable[[str], Wrap]:
-    """Wrappers for a target that tell `note` of each call of this thread's load that returned."""
-
-    def noted(load: Load, *seen: Any) -> None:
-        note(load, _seen(seen))
-
-    return told_briefly(noted)
-
-
-def told_briefly(
-    note: Callable[[Load, int, int, tuple[Any, ...], dict[str, Any], Any], None],
-) -> Callable[[str], Wrap]:
-    """The same with the fields of `Seen` as arguments, for what takes no longer than a clock.
-
-    Five of them run for each tensor, so names are bound locally and nothing is done twice. Their
-    own time is not clocked, which would take as long again: the manifest estimates it, as it does
-    that of all stand-ins.
-    """
-    active, ident = ACTIVE.get, threading.get_ident
-
-    def for_target(name: str) -> Wrap:
-        def wrap(original: Callable[..., Any], is_on: IsOn) -> Callable[..., Any]:
-            @functools.wraps(original)
-            def wrapper(*args: Any, **kwargs: Any) -> Any:
-                state = active(ident())
-                if state is None or (load := state.load) is None or not is_on():
-                    return original(*args, **kwargs)
-                recorder = state.recorder
-                clock = recorder.clock
-                recorder.targets_seen[name] += 1
-                start = clock()
-                result = original(*args, **kwargs)
-                try:
-                    note(load, start, clock(), args, kwargs, result)
-                except Exception as error:
-                    recorder.failed(name, error)
-                return result
-
-            return wrapper
-
-        return wrap
-
-    return for_target

@@ -1,0 +1,67 @@
+"""`faults` of a load's folder: what is wrong with its files, and whether there was room in memory.
+
+Headers and index are looked over again, so that the trace names the file and the numbers, whatever
+words the library's own error has.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import os
+from collections.abc import Mapping
+from typing import Any
+
+from tracer import checkpoint, machine
+from tracer.instrument.loads import resolution
+from tracer.instrument.loads.load_notes import Load
+from tracer.recorder import Recorder
+from tracer.survey import Survey, survey_folder
+
+
+def tell_problems(recorder: Recorder, survey: Survey, call: int | None = None) -> None:
+    """A `faults` row for whatever can make a load fail or end with other values."""
+    for one in survey.problems:
+        if one.level != "note":
+            recorder.fault(one.file or survey.folder.name, one.english, call=call)
+    if survey.missing_bytes:
+        recorder.fault(
+            survey.folder.name,
+            f"{survey.missing_bytes} bytes of weights are missing from this folder",
+            call=call,
+        )
+
+
+def tell_broken(recorder: Recorder, asked: Any, with_weights: bool) -> None:
+    """What is wrong with a folder of which a configuration, tokenizer or processor did not load.
+
+    The same words are said once, so a model that failed inside the call adds nothing here.
+    """
+    folder = None if asked is None else resolution.local_folder(recorder, os.fspath(asked))
+    if folder is None:
+        return
+    with recorder.guard("folder that could not be loaded"):
+        survey = survey_folder(folder)
+        beside = {file.path for file in survey.files if file.kind not in {"weights", "index"}}
+        own = [one for one in survey.problems if one.file in beside or one.kind == "no_config"]
+        tell_problems(
+            recorder, survey if with_weights else dataclasses.replace(survey, problems=own)
+        )
+
+
+def tell_room(load: Load, headers: Mapping[str, checkpoint.Header]) -> None:
+    """Whether what was still to be placed when the load failed could have had room in memory."""
+    # One tensor under two names takes its bytes once, under the first of them.
+    expected = {each.identity: each for each in reversed(load.expected.values())}.values()
+    needed = sum(each.size_bytes for each in expected if each.name not in load.placed)
+    if load.arguments.get("device_map") not in (None, "cpu"):
+        return  # what goes where is not decided by the machine's memory alone
+    if not load.expected:  # the model was not even built: what the files hold
+        entries = (entry for header in headers.values() for entry in header.tensors.values())
+        needed = sum(entry.size_bytes for entry in entries)
+    room = machine.memory_left()
+    if room is not None and needed > room.left_bytes:
+        load.state.recorder.fault(
+            "memory",
+            f"the load failed with {needed} bytes of weights still to be placed, where "
+            f"{room.left_bytes} bytes of memory were left ({room.limit})",
+        )
