@@ -17,7 +17,7 @@ from typing import Any, Final
 from tracer import checkpoint, problems
 from tracer.checkpoint import FolderFile, Index
 from tracer.errors import CheckpointError
-from tracer.explain.sentences import phrase
+from tracer.explain.sentences import Sentence, phrase
 from tracer.problems import Problem
 
 ORDER: Final = (
@@ -33,6 +33,7 @@ VARIANT: Final = re.compile(r"(?:model|pytorch_model)\.([\w-]+)\.(?:safetensors|
 """Names of weights files with a variant, such as `model.fp16.safetensors`."""
 ADAPTERS: Final = ("adapter_model.safetensors", "adapter_model.bin")
 """Weights files of a PEFT adapter."""
+ADAPTER_CONFIG: Final = "adapter_config.json"
 
 
 def order_of(arguments: Mapping[str, Any]) -> tuple[str, ...]:
@@ -53,6 +54,7 @@ class Listing:
 
     Attributes:
         folder: The folder.
+        order: Files that the load looks for, in this order.
         files: Every file in it, hidden folders left out.
         entry: File that the load begins with; None where there is none.
         index: The index that it would follow, if that is one that can be read.
@@ -61,6 +63,7 @@ class Listing:
     """
 
     folder: Path
+    order: Sequence[str]
     files: list[FolderFile]
     entry: str | None
     index: Index | None
@@ -83,8 +86,13 @@ def list_folder(folder: str | os.PathLike[str], order: Sequence[str] = ORDER) ->
     files = checkpoint.list_files(root)
     found: list[Problem] = []
     entry = _entry(files, order)
-    index, chosen = _chosen(root, files, entry, found)
-    return Listing(root, files, entry, index, chosen, found)
+    index, chosen = _chosen(root, files, entry, found, order)
+    return Listing(root, order, files, entry, index, chosen, found)
+
+
+def asked_for(order: Sequence[str]) -> Sentence:
+    """Names that a load looks for, an index for each but a GGUF file."""
+    return problems.named(order[::2])
 
 
 def weights_files(files: list[FolderFile]) -> Iterator[FolderFile]:
@@ -99,14 +107,20 @@ def format_of(entry: str) -> str:
 
 def _entry(files: list[FolderFile], order: Sequence[str]) -> str | None:
     names = {file.path for file in files}
-    return next((name for name in (*order, *ADAPTERS) if name in names), None)
+    # Without its configuration an adapter names no base model, and is not looked for.
+    adapters = ADAPTERS if ADAPTER_CONFIG in names else ()
+    return next((name for name in (*order, *adapters) if name in names), None)
 
 
 def _chosen(
-    root: Path, files: list[FolderFile], entry: str | None, found: list[Problem]
+    root: Path,
+    files: list[FolderFile],
+    entry: str | None,
+    found: list[Problem],
+    order: Sequence[str],
 ) -> tuple[Index | None, list[str]]:
     if entry is None:
-        found.append(_no_entry(files))
+        found.append(_no_entry(files, order))
         return None, []
     if not entry.endswith(".index.json"):
         return None, [entry]
@@ -129,8 +143,24 @@ def _chosen(
     return index, sorted(set(index.weight_map.values()))
 
 
-def _no_entry(files: list[FolderFile]) -> Problem:
+def asks_for_gguf(order: Sequence[str]) -> bool:
+    """Whether a load takes everything, its configuration too, out of one GGUF file."""
+    return order[0].endswith(".gguf")
+
+
+def _no_entry(files: list[FolderFile], order: Sequence[str]) -> Problem:
     weights = list(weights_files(files))
+    others = [file.path for file in files if file.path in ORDER] if order != ORDER else []
+    if others or (asks_for_gguf(order) and weights):
+        held = others or [file.path for file in weights]
+        told = phrase("folders.asked_otherwise", files=problems.named(held), asked=asked_for(order))
+        return problems.problem(
+            "no_weights", told, expected=" or ".join(order[::2]), found=len(held)
+        )
+    adapters = [file.path for file in weights if file.path in ADAPTERS]
+    if adapters and len(adapters) == len(weights):
+        told = phrase("folders.adapter_alone", file=adapters[0], config=ADAPTER_CONFIG)
+        return problems.problem("no_weights", told, expected=ADAPTER_CONFIG, found=0)
     ggufs = [file.path for file in weights if file.format == "gguf"]
     if ggufs:
         told = phrase("folders.weights_are_gguf", file=ggufs[0])

@@ -18,10 +18,13 @@ from tracer.errors import CheckpointError
 from tracer.explain.sentences import Sentence, phrase, then
 from tracer.formats import signature
 from tracer.listing import (
+    ADAPTER_CONFIG,
     ADAPTERS,
     ORDER,
     VARIANT,
     Listing,
+    asked_for,
+    asks_for_gguf,
     format_of,
     list_folder,
     weights_files,
@@ -88,7 +91,7 @@ def survey_listing(
     """Look a folder over that was listed before; the rest as for `survey_folder`."""
     root, files, entry = listing.folder, listing.files, listing.entry
     index, chosen, found = listing.index, listing.chosen, list(listing.problems)
-    why_not = _why_not(files, entry, chosen)
+    why_not = _why_not(listing)
     read = dict(headers or {})
     files_read = [*weights_files(files), *_under_a_name(root, files, chosen)]
     for file in files_read:
@@ -101,18 +104,19 @@ def survey_listing(
     found += _disagreements(files_read, index, entry, chosen, read)
     settings: dict[str, dict[str, Any]] = {}
     if beside:
-        found += _beside(root, files, settings)
-    return Survey(root, files, entry, index, chosen, found, read, why_not, settings)
+        found += _beside(listing, settings)
+    return Survey(root, listing.order, files, entry, index, chosen, found, read, why_not, settings)
 
 
-def _why_not(files: list[FolderFile], entry: str | None, chosen: list[str]) -> dict[str, Sentence]:
-    """Of what a plain load leaves out, why."""
+def _why_not(listing: Listing) -> dict[str, Sentence]:
+    """Of what a load leaves out, why."""
+    files, entry = listing.files, listing.entry
     indexes = [file for file in files if file.kind == "index" and file.path != entry]
-    others = [file for file in weights_files(files) if file.path not in chosen]
-    return {file.path: _reason(file, entry) for file in (*others, *indexes)}
+    others = [file for file in weights_files(files) if file.path not in listing.chosen]
+    return {file.path: _reason(file, entry, listing.order) for file in (*others, *indexes)}
 
 
-def _reason(file: FolderFile, entry: str | None) -> Sentence:
+def _reason(file: FolderFile, entry: str | None, order: Sequence[str]) -> Sentence:
     if "/" in file.path:
         return phrase("unread.below")
     if file.format == "gguf":
@@ -122,6 +126,8 @@ def _reason(file: FolderFile, entry: str | None) -> Sentence:
     variant = VARIANT.fullmatch(file.path)
     if variant is not None:
         return phrase("unread.variant", variant=variant[1])
+    if entry is None and order != ORDER:
+        return phrase("unread.asked_otherwise", asked=asked_for(order))
     if entry is None:
         return phrase("unread.no_index")
     if entry.endswith(".index.json") and file.kind == "weights" and file.format == format_of(entry):
@@ -197,10 +203,9 @@ def _instead(files: list[FolderFile]) -> Sentence:
     )
 
 
-def _beside(
-    root: Path, files: list[FolderFile], settings: dict[str, dict[str, Any]]
-) -> Iterator[Problem]:
+def _beside(listing: Listing, settings: dict[str, dict[str, Any]]) -> Iterator[Problem]:
     """Small files that can't be what their names say: pointers, empty ones, JSON that is none."""
+    root, files = listing.folder, listing.files
     for file in files:
         if file.kind not in _SIDE_KINDS or "/" in file.path:
             continue
@@ -213,9 +218,20 @@ def _beside(
                 signature.read_start(root / file.path)
         except CheckpointError as error:
             yield problems.from_error(error, file.path)
-    if not any(
+    base = settings.get(ADAPTER_CONFIG, {}).get("base_model_name_or_path")
+    if isinstance(base, str) and os.path.isabs(base) and not os.path.isdir(base):
+        yield problems.problem(
+            "no_base",
+            phrase("folders.no_base", file=ADAPTER_CONFIG, base=base),
+            file=ADAPTER_CONFIG,
+            key="base_model_name_or_path",
+            expected=base,
+            found=0,
+        )
+    has_config = any(
         file.kind in {"config", "adapter_config"} and "/" not in file.path for file in files
-    ):
+    )
+    if not has_config and not asks_for_gguf(listing.order):
         yield problems.problem(
             "no_config",
             phrase("folders.no_config", instead=_instead(files)),

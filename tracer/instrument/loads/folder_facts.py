@@ -24,6 +24,8 @@ from tracer.survey import Survey, survey_listing
 
 def folder_of(load: Load) -> str | None:
     """The local folder that a load takes its files from; None where there is none."""
+    if load.index:  # may name shards in folders below
+        return os.path.dirname(load.index)
     if load.files:
         return str(Path(load.files[0]).parent)
     folder = resolution.local_folder(load.state.recorder, load.asked)
@@ -80,9 +82,11 @@ def tell_failed(load: Load) -> None:
     headers = dict(load.headers)
     if load.survey is not None:
         folder_troubles.tell_problems(load.state.recorder, load.survey)
+        folder_troubles.tell_adapter(load, folder)
         headers = load.unopened = _unopened(folder, load.survey) | headers
     load.state.recorder.at_end.append(lambda: file_rows.tell(load, folder))
     _tell_tensors(load, load.survey, headers)
+    folder_troubles.tell_misfits(load, headers)
     folder_troubles.tell_room(load, headers)
 
 
@@ -108,7 +112,7 @@ def _tell_tensors(
     recorder = load.state.recorder
     index = None if survey is None or survey.index is None else survey.index.weight_map
     for path, header in headers.items():
-        file = Path(path).name
+        file = load.name_of(path)
         entries = header.tensors
         fates = [_fate(load, key, path) for key in entries]
         recorder.add_facts(

@@ -9,13 +9,16 @@ from __future__ import annotations
 import dataclasses
 import os
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, Final
 
 from tracer import checkpoint, machine
 from tracer.instrument.loads import resolution
 from tracer.instrument.loads.load_notes import Load
+from tracer.listing import ADAPTERS, asks_for_gguf, order_of
 from tracer.recorder import Recorder
 from tracer.survey import Survey, survey_folder
+
+_SHOWN: Final = 3
 
 
 def tell_problems(recorder: Recorder, survey: Survey, call: int | None = None) -> None:
@@ -31,7 +34,9 @@ def tell_problems(recorder: Recorder, survey: Survey, call: int | None = None) -
         )
 
 
-def tell_broken(recorder: Recorder, asked: Any, with_weights: bool) -> None:
+def tell_broken(
+    recorder: Recorder, asked: Any, arguments: Mapping[str, Any], with_weights: bool
+) -> None:
     """What is wrong with a folder of which a configuration, tokenizer or processor did not load.
 
     The same words are said once, so a model that failed inside the call adds nothing here.
@@ -40,11 +45,46 @@ def tell_broken(recorder: Recorder, asked: Any, with_weights: bool) -> None:
     if folder is None:
         return
     with recorder.guard("folder that could not be loaded"):
-        survey = survey_folder(folder)
+        folder = os.path.join(folder, arguments.get("subfolder") or "")
+        order = order_of(arguments)
+        survey = survey_folder(folder, order=order)
         beside = {file.path for file in survey.files if file.kind not in {"weights", "index"}}
+        if asks_for_gguf(order):  # configuration and tokenizer lie in it too
+            beside |= {*order, None}
         own = [one for one in survey.problems if one.file in beside or one.kind == "no_config"]
         tell_problems(
             recorder, survey if with_weights else dataclasses.replace(survey, problems=own)
+        )
+
+
+def tell_adapter(load: Load, folder: str) -> None:
+    """What is wrong with the weights of an adapter that lies in a folder of its own."""
+    for path in load.files:
+        place, name = os.path.split(path)
+        if name in ADAPTERS and place != folder:
+            survey = survey_folder(place, order=ADAPTERS, beside=False)
+            tell_problems(load.state.recorder, survey)
+
+
+def tell_misfits(load: Load, headers: Mapping[str, checkpoint.Header]) -> None:
+    """Tensors of the files that do not have the shape of the parameter that they are for."""
+    if load.quantiser is not None:
+        return  # what it packs has other shapes
+    found = []
+    for path, header in headers.items():
+        for key, entry in header.tensors.items():
+            plan = load.plans.get(key)
+            built = None if plan is None or plan.operations else load.expected.get(plan.param)
+            if built is not None and tuple(built.shape) != entry.shape:
+                have, want = list(entry.shape), list(built.shape)
+                found.append(f"{key} of {load.name_of(path)} has {have}, the model {want}")
+    if found:
+        rest = len(found) - _SHOWN
+        more = f"; and {rest} more" if rest > 0 else ""
+        load.state.recorder.fault(
+            "config.json",
+            f"{len(found)} tensors do not have the shape that the configuration asks for: "
+            f"{'; '.join(found[:_SHOWN])}{more}",
         )
 
 

@@ -47,6 +47,7 @@ def tell_adapter(load: Load, model: Any) -> None:
             for each in take(named_tensors(model))
             if each.name not in load.expected and without_adapter(each.name) not in load.expected
         ]
+        load.of_adapter = {each.name for each in added}
         _note_built(load, added)
         write_meta(load)
 

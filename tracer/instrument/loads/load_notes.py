@@ -8,6 +8,7 @@ of it.
 from __future__ import annotations
 
 import dataclasses
+import os
 import re
 import weakref
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
@@ -60,6 +61,7 @@ class Inner(NamedTuple):
     name: str
 
 
+BY_PEFT: Final = "in no file; as PEFT made it when it added the adapter"
 IN_ITS_FILE: Final = "left in its file, which is read at each use"
 IN_OFFLOAD_FOLDER: Final = "written from the file to the offload folder, read at each use"
 
@@ -112,6 +114,8 @@ class Load:
     before_fill: dict[str, written.State] = dataclasses.field(default_factory=dict)
     meta: list[Taken] = dataclasses.field(default_factory=list)
     """What the model was as built, before any weight, until `meta_params` is told."""
+    of_adapter: set[str] = dataclasses.field(default_factory=set)
+    """Parameters that an adapter has added to the model as it was built."""
     expected: dict[str, Taken] = dataclasses.field(default_factory=dict)
     finished: list[Taken] = dataclasses.field(default_factory=list)
     """What the model is when the load ends; what else is known of some of it then:"""
@@ -174,6 +178,11 @@ class Load:
         """Each tensor of the files, to the path of the one that it is read from."""
         self._take_apart()
         return self.known_places
+
+    def name_of(self, path: str) -> str:
+        """A file as the tables name it: by its path below the folder that the index lies in."""
+        root = f"{os.path.dirname(self.index)}{os.sep}" if self.index else ""
+        return path[len(root) :] if root and path.startswith(root) else os.path.basename(path)
 
     def note_header(self, path: str, header: Header) -> None:
         """A file's header is known; of a name in two files the later one stays, as in a dict."""

@@ -56,7 +56,7 @@ def part_call(state: ThreadState, call: Call) -> Observer:
         is_model = call.target.module.endswith("auto_factory")
         with state.own_work("folder that could not be loaded"):
             asked = call.argument(1, "pretrained_model_name_or_path")
-            folder_troubles.tell_broken(state.recorder, asked, with_weights=is_model)
+            folder_troubles.tell_broken(state.recorder, asked, call.kwargs, with_weights=is_model)
     if outcome.error is None and call.target.stage in {"tokenizer", "processor"}:
         _remember_tokenizer(state.recorder, outcome.result)
         if is_asked:  # of what the library loads for itself, the whole tells

@@ -14,7 +14,7 @@ from typing import Any, Final
 from tracer.formats.entries import dtype_name
 from tracer.instrument import measure
 from tracer.instrument.loads import extremes, shard_facts, written
-from tracer.instrument.loads.load_notes import NO_TIMES, Inner, Load, Plan
+from tracer.instrument.loads.load_notes import BY_PEFT, NO_TIMES, Inner, Load, Plan
 from tracer.instrument.loads.named_tensors import (
     Named,
     Taken,
@@ -202,6 +202,8 @@ def _origin(load: Load, each: Taken, name: str, tied: dict[str, str]) -> tuple[s
     if name in load.made:
         kind = "initialised" if each.persistent else "rebuilt"
         return kind, f"not part of any file; made by the quantiser {load.quantiser}"
+    if name in load.of_adapter:
+        return "initialised", BY_PEFT
     if each.name not in load.was_written:
         return "unknown", "made outside the steps that the lab watches"
     is_written = load.was_written[each.name]
@@ -242,7 +244,7 @@ def _stored_dtype(load: Load, keys: list[str]) -> str | None:
 def _dtype_why(load: Load, stored: str | None, live: str | None, origin: str) -> str | None:
     if live == load.dtype:
         return load.dtype_why
-    if origin in {"rebuilt", "initialised"}:
+    if origin not in {"checkpoint", "converted", "tied"}:
         return "made in this dtype by the class"
     if load.quantiser is not None and origin == "converted" and live != stored:
         return f"quantised by {load.quantiser}" if live not in _FLOATS else "kept by the quantiser"

@@ -150,8 +150,9 @@ def _told(recorder: Recorder, asked: str, folder: str) -> dict[str, Any]:
 def index_file(state: ThreadState, call: Call) -> Observer:
     """`get_checkpoint_shard_files`: opens the index that it is handed."""
     span = open_span(state, call)
-    if state.load is not None:
-        state.load.index = call.argument(1, "index_filename")
+    index = call.argument(1, "index_filename")
+    if state.load is not None and index is not None:
+        state.load.index = os.fspath(index)
     outcome = yield None
     state.close(span, outcome.status)
     _note_read(state.recorder, call.argument(1, "index_filename"))

@@ -11,7 +11,7 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
-from tracer.instrument.loads.load_notes import Load
+from tracer.instrument.loads.load_notes import BY_PEFT, Load
 from tracer.instrument.loads.shard_reads import Shards
 from tracer.schema import SHAPE_MISFIT
 
@@ -68,6 +68,8 @@ def origin(
         return "initialised", "in no file; computed as the class built itself, never on meta"
     if name in shards.real:
         return "rebuilt", "not part of any file; computed as the class built itself, never on meta"
+    if name in load.of_adapter:
+        return "initialised", BY_PEFT
     if load.quantiser is not None:
         return "unknown", f"made by the quantiser {load.quantiser}, in steps that nobody sees"
     return "unknown", "made outside the steps that the lab watches"
