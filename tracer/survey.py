@@ -32,7 +32,9 @@ from tracer.listing import (
 from tracer.problems import Problem
 
 _BYTE_ORDER_MARK: Final = b"\xef\xbb\xbf"
-_SIDE_KINDS: Final = ("config", "generation_config", "tokenizer", "processor", "template")
+_SIDE_KINDS: Final = (
+    "config", "generation_config", "adapter_config", "tokenizer", "processor", "template",
+)  # fmt: skip
 
 
 @dataclasses.dataclass(frozen=True, slots=True)

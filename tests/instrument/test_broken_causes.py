@@ -117,7 +117,7 @@ def test_shapes_that_the_configuration_does_not_have(folder):
 
 
 def test_a_file_that_a_failed_load_did_not_come_to(folder):
-    first, second, *rest = sorted(path.name for path in folder.glob("*.safetensors"))
+    _, second, *rest = sorted(path.name for path in folder.glob("*.safetensors"))
     (folder / second).write_bytes(b"")
     files = failed(folder)["files"].set_index("path")
     assert files.loc[second, "why_not"] == f"{second} is empty; download it again"

@@ -447,6 +447,23 @@ TARGETS: Final[tuple[Target, ...]] = (
     ),
     _part("transformers.quantizers.quantizer_gguf:GgufHfQuantizer", "read_header", "metadata"),
     _part("transformers.quantizers.quantizer_gguf:GgufHfQuantizer", "get_state_dict", "convert"),
+    # An adapter that is added to a model which is loaded already.
+    Target(
+        "transformers.integrations.peft:PeftAdapterMixin",
+        "load_adapter",
+        "loads.added_adapters.added",
+        "tensor_load",
+        route="root",
+    ),
+    Target(
+        "peft.peft_model:PeftModel",
+        "load_adapter",
+        "loads.added_adapters.added",
+        "tensor_load",
+        route="root",
+    ),
+    Target("peft.peft_model", "load_peft_weights", "loads.adapters.read", "tensor_load"),
+    Target("peft.peft_model", "set_peft_model_state_dict", "loads.adapters.filled", "place"),
     # An adapter in generation 4: PEFT itself reads its file and fills what it has added.
     Target("peft", "load_peft_weights", "loads.adapters.read", "tensor_load", before=FIVE),
     Target(

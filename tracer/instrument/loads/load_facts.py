@@ -22,7 +22,7 @@ from tracer.instrument.loads import (
     resolution,
     shard_rows,
 )
-from tracer.instrument.loads.load_notes import Load
+from tracer.instrument.loads.load_notes import JOBS, Load
 from tracer.instrument.loads.named_tensors import (
     Taken,
     named_tensors,
@@ -47,9 +47,14 @@ def tell_adapter(load: Load, model: Any) -> None:
             for each in take(named_tensors(model))
             if each.name not in load.expected and without_adapter(each.name) not in load.expected
         ]
-        load.of_adapter = {each.name for each in added}
-        _note_built(load, added)
-        write_meta(load)
+        note_adapter(load, added)
+
+
+def note_adapter(load: Load, added: list[Taken]) -> None:
+    """`meta_params` of an adapter's own parameters."""
+    load.of_adapter = {each.name for each in added}
+    _note_built(load, added)
+    write_meta(load)
 
 
 def _note_built(load: Load, built: list[Taken]) -> None:
@@ -118,6 +123,26 @@ def tell(load: Load) -> None:
     with guard("placements"):
         placements.describe(load)
         placements.write(load)
+
+
+def tell_adapters_own(load: Load) -> None:
+    """Rows of an adapter that was added to a loaded model."""
+    guard = load.state.recorder.guard
+    with guard("tensor_loads"):
+        read_rows.write(load, is_over=True)
+        shard_rows.write(load, is_over=True)
+    with guard("checkpoint_tensors"):
+        folder_facts.tell_checkpoint(load)
+    with guard("placements"):
+        placements.describe(load)
+        placements.write(load)
+
+
+def let_go(load: Load) -> None:
+    """The load is over: its jobs are nobody's any more."""
+    for identity in load.keys:
+        JOBS.pop(identity, None)
+    load.keys.clear()
 
 
 def tell_failed(load: Load) -> None:

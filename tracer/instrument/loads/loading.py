@@ -101,9 +101,7 @@ def model_call(state: ThreadState, call: Call) -> Observer:
         else:
             load_facts.tell_failed(load)
     at_once.end(state, load, outer)
-    for identity in load.keys:
-        JOBS.pop(identity, None)
-    load.keys.clear()
+    load_facts.let_go(load)
     state.close(span, outcome.status, model=load.model)
     if outcome.error is None and recorder.options.verify_weights:
         with state.own_time():

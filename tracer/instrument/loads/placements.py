@@ -244,6 +244,8 @@ def _stored_dtype(load: Load, keys: list[str]) -> str | None:
 def _dtype_why(load: Load, stored: str | None, live: str | None, origin: str) -> str | None:
     if live == load.dtype:
         return load.dtype_why
+    if load.dtype is None and stored is not None:  # an adapter's, which PEFT casts as it likes
+        return "as stored" if live == stored else "cast by PEFT"
     if origin not in {"checkpoint", "converted", "tied"}:
         return "made in this dtype by the class"
     if load.quantiser is not None and origin == "converted" and live != stored:
