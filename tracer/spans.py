@@ -209,6 +209,7 @@ class ThreadState:
             span.columns["recorder_ns"] = self.recorder_ns - span.recorder_ns_before
         if not self.spans:
             self.leave_thread()
+            self.recorder.write_soon()
         return span.table, self.recorder.event_row(self, span, end, status)
 
     def _note_waiting(self, span: Span, before: int) -> None:

@@ -49,12 +49,11 @@ def tell_broken(
         order = order_of(arguments)
         survey = survey_folder(folder, order=order)
         beside = {file.path for file in survey.files if file.kind not in {"weights", "index"}}
-        if asks_for_gguf(order):  # configuration and tokenizer lie in it too
-            beside |= {*order, None}
         own = [one for one in survey.problems if one.file in beside or one.kind == "no_config"]
-        tell_problems(
-            recorder, survey if with_weights else dataclasses.replace(survey, problems=own)
-        )
+        # In a GGUF file configuration and tokenizer lie beside the weights.
+        if not with_weights and not asks_for_gguf(order):
+            survey = dataclasses.replace(survey, problems=own)
+        tell_problems(recorder, survey)
 
 
 def tell_adapter(load: Load, folder: str) -> None:
