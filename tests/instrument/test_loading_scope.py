@@ -17,6 +17,7 @@ from safetensors import SafetensorError
 from safetensors.torch import load_file
 from transformers import (
     AutoConfig,
+    AutoFeatureExtractor,
     AutoModel,
     AutoModelForCausalLM,
     AutoModelForSeq2SeqLM,
@@ -30,6 +31,7 @@ from transformers import (
     PreTrainedModel,
     T5Config,
     T5ForConditionalGeneration,
+    Wav2Vec2FeatureExtractor,
 )
 
 import tracer
@@ -343,6 +345,19 @@ def test_tokenizer_processor_and_configuration_are_calls_with_their_settings(ans
     row = trace["settings"].query("scope == 'tokenizer'").set_index("setting").loc["use_fast"]
     assert (json.loads(row["asked"]), row["used"]) == (True, FOUR)
     assert isinstance(row["why"], str) != FOUR
+
+
+def test_a_feature_extractor_is_a_call_that_reads_its_file(llama, tmp_path):
+    folder = shutil.copytree(llama, tmp_path / "heard")
+    Wav2Vec2FeatureExtractor(sampling_rate=8000).save_pretrained(folder)
+    with tracer.record(strict=True) as recording:
+        AutoModelForCausalLM.from_pretrained(folder)
+        heard = AutoFeatureExtractor.from_pretrained(folder)
+    trace = recording.trace
+    assert heard.sampling_rate == 8000
+    assert "AutoFeatureExtractor.from_pretrained" in trace["calls"]["name"].tolist()
+    files = trace["files"].set_index("path")
+    assert files.loc["preprocessor_config.json", "read"]
 
 
 def test_secrets_given_to_a_load_are_not_written_down(llama, tmp_path):

@@ -210,6 +210,7 @@ TARGETS: Final[tuple[Target, ...]] = (
     _from_pretrained(f"{_AUTO}.tokenization_auto:AutoTokenizer", "tokenizer"),
     _from_pretrained(f"{_AUTO}.processing_auto:AutoProcessor", "processor"),
     _from_pretrained(f"{_AUTO}.image_processing_auto:AutoImageProcessor", "processor"),
+    _from_pretrained(f"{_AUTO}.feature_extraction_auto:AutoFeatureExtractor", "processor"),
     Target(
         f"{_AUTO}.video_processing_auto:AutoVideoProcessor",
         "from_pretrained",
@@ -222,6 +223,7 @@ TARGETS: Final[tuple[Target, ...]] = (
     _from_pretrained(_TOKENIZER, "tokenizer"),
     _from_pretrained(_PROCESSOR, "processor"),
     _from_pretrained("transformers.image_processing_base:ImageProcessingMixin", "processor"),
+    _from_pretrained("transformers.feature_extraction_utils:FeatureExtractionMixin", "processor"),
     _from_pretrained("transformers.video_processing_utils:BaseVideoProcessor", "processor"),
     Target(
         _PRETRAINED,
