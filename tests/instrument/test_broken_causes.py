@@ -11,7 +11,7 @@ import shutil
 import pytest
 import torch
 from instrument.gguf_files import write_llama
-from safetensors.torch import load_file
+from safetensors.torch import load_file, save_file
 from transformers import AutoModelForCausalLM, LlamaConfig, LlamaForCausalLM
 
 import tracer
@@ -193,3 +193,63 @@ def test_a_link_to_nothing_has_no_size(folder):
     files = recording.trace["files"].set_index("path")
     assert files["size_bytes"].isna().to_dict()["notes.txt"]
     assert files["size_bytes"].isna().sum() == 1
+
+
+def _renumbered(folder):
+    """The folder's layers under a name of their own."""
+    for path in folder.glob("*.safetensors"):
+        tensors = load_file(path)
+        renamed = {key.replace("model.layers", "stack"): one for key, one in tensors.items()}
+        save_file(renamed, path, metadata={"format": "pt"})
+    for path in folder.glob(INDEX):
+        path.write_text(path.read_text("utf-8").replace("model.layers", "stack"), "utf-8")
+
+
+@pytest.mark.parametrize(
+    ("mapping", "words"),
+    [
+        ({"^stack(": "model.layers"}, "is no regular expression"),
+        ({r"^stack\.(\d+)": r"model.layers.\3"}, "can't turn "),
+    ],
+    ids=["pattern", "group"],
+)
+def test_a_mapping_of_names_that_cannot_be_applied(folder, mapping, words):
+    _renumbered(folder)
+    if words == "can't turn " and release() >= (5, 0):
+        pytest.skip("generation 5 takes the number of the group literally")
+    trace = failed(folder, key_mapping=mapping)
+    (reason,) = trace["faults"].query("target == 'key_mapping'")["reason"]
+    assert words in reason
+
+
+@pytest.mark.skipif(release() >= (5, 0), reason="generation 5 loads it")
+def test_a_mapping_that_gives_one_name_to_tensors_of_several_shards(folder):
+    _renumbered(folder)
+    trace = failed(folder, key_mapping={r"^stack\.\d+": "model.layers.0"})
+    (reason,) = trace["faults"].query("target == 'key_mapping'")["reason"]
+    assert "gives one name to several tensors, 9 times" in reason
+
+
+def test_of_tensors_that_are_renamed_to_one_parameter_one_is_taken(tmp_path):
+    folder = tmp_path / "whole"
+    LlamaForCausalLM(LlamaConfig(**SIZES)).save_pretrained(folder)
+    _renumbered(folder)
+    held = {}
+    for path in folder.glob("*.safetensors"):
+        held |= load_file(path)
+    with tracer.record(strict=True, verify_weights=True) as recording:
+        model = AutoModelForCausalLM.from_pretrained(
+            folder, key_mapping={r"^stack\.\d+": "model.layers.0"}
+        )
+    trace = recording.trace
+    name = "model.layers.0.mlp.up_proj.weight"
+    placed = trace["placements"].set_index("param")
+    (key,) = json.loads(placed.loc[name, "sources"])
+    assert torch.equal(held[key], model.get_parameter(name))
+    other = f"stack.{1 - int(key.split('.')[1])}.mlp.up_proj.weight"
+    fates = trace["checkpoint_tensors"].set_index("key")
+    assert fates.loc[key, "fate"] == "loaded"
+    assert fates.loc[other, "fate"] in ("discarded", "skipped")
+    assert key in fates.loc[other, "because"]
+    verdicts = trace.audit().set_index("check")["verdict"]
+    assert verdicts[["1 one fate a tensor", "1 reads = fates"]].tolist() == ["holds"] * 2

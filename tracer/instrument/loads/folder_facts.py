@@ -87,6 +87,7 @@ def tell_failed(load: Load) -> None:
     load.state.recorder.at_end.append(lambda: file_rows.tell(load, folder))
     _tell_tensors(load, load.survey, headers)
     folder_troubles.tell_misfits(load, headers)
+    folder_troubles.tell_mapping(load, headers)
     folder_troubles.tell_room(load, headers)
 
 
@@ -160,6 +161,9 @@ def _fate(load: Load, key: str, path: str) -> tuple[str, str]:
         return "unexpected", "no parameter of the model goes by this name, renamed or not"
     if key in load.of_other_ranks:
         return "skipped", f"other ranks hold all that is made of it in {plan.param}"
+    other = load.gave_way_to(key)
+    if other is not None:
+        return "discarded", f"read for {plan.param}, which takes its values from {other}"
     targets = load.targets_of(plan.param)
     odd = load.mismatched and [target for target in targets if target in load.mismatched]
     if odd:

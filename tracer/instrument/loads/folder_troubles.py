@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import dataclasses
 import os
+import re
 from collections.abc import Mapping
 from typing import Any, Final
 
@@ -85,6 +86,39 @@ def tell_misfits(load: Load, headers: Mapping[str, checkpoint.Header]) -> None:
             f"{len(found)} tensors do not have the shape that the configuration asks for: "
             f"{'; '.join(found[:_SHOWN])}{more}",
         )
+
+
+def tell_mapping(load: Load, headers: Mapping[str, checkpoint.Header]) -> None:
+    """Patterns and replacements of the user's `key_mapping` that can't be applied to the files."""
+    mapping = load.arguments.get("key_mapping")
+    keys = [key for header in headers.values() for key in header.tensors]
+    for pattern, replacement in mapping.items() if isinstance(mapping, Mapping) else ():
+        wrong = _why_no_rule(pattern, replacement, keys)
+        if wrong is not None:
+            load.state.recorder.fault("key_mapping", f"{pattern!r} of key_mapping {wrong}")
+    many: dict[str, list[str]] = {}
+    for key, plan in load.plans.items() if mapping else ():
+        many.setdefault(plan.param, []).append(key)
+    many = {param: named for param, named in many.items() if len(named) > 1}
+    for param, named in list(many.items())[:1]:
+        load.state.recorder.fault(
+            "key_mapping",
+            f"key_mapping gives one name to several tensors, {len(many)} times: {param} to "
+            f"{' and '.join(named[:_SHOWN])}",
+        )
+
+
+def _why_no_rule(pattern: Any, replacement: Any, keys: list[str]) -> str | None:
+    try:
+        rule = re.compile(pattern)
+    except (re.error, TypeError) as error:
+        return f"is no regular expression: {error}"
+    for key in keys:
+        try:
+            rule.sub(replacement, key)
+        except (re.error, IndexError, TypeError) as error:
+            return f"can't turn {key} into {replacement!r}: {error}"
+    return None
 
 
 def tell_room(load: Load, headers: Mapping[str, checkpoint.Header]) -> None:

@@ -137,6 +137,8 @@ class Load:
     """Tensors of a GGUF file, to the names under which the library unpacks them."""
     packed: dict[str, list[str]] = dataclasses.field(default_factory=dict)
     """What GGUF's reader of the library made, to the tensors of the file that went into it."""
+    taken: dict[str, str] = dataclasses.field(default_factory=dict)
+    """Parameters, to the tensor that gives each its values; of several the one that is taken."""
     offloaded: dict[str, str] = dataclasses.field(default_factory=dict)
     replaced: dict[str, str] = dataclasses.field(default_factory=dict)
     inner: list[Inner] = dataclasses.field(default_factory=list)
@@ -197,6 +199,22 @@ class Load:
                 self.note_header(path, parse_header(text))
             except CheckpointError as error:
                 self.state.recorder.fault(text.path.name, str(error), call=self.call)
+
+    def gave_way_to(self, key: str) -> str | None:
+        """Of tensors renamed to one parameter, that which is taken in this one's place, if one is.
+
+        Asked for once the load is over. Generation 5 takes the first, generation 4 the last.
+        """
+        plan = self.plans[key]
+        if plan.operations:
+            return None
+        if not self.taken:
+            for each, other in self.plans.items():
+                self.taken.setdefault(other.param, each)
+            if self.shards is not None:
+                self.taken |= self.shards.key_of
+        taken = self.taken[plan.param]
+        return None if taken == key else taken
 
     @property
     def set_from(self) -> str:

@@ -74,6 +74,8 @@ def describe(load: Load) -> None:
     tied, unasked = tied_names(load, load.finished), load.may_be_missing
     sources: dict[str, list[str]] = {}
     for key, plan in load.plans.items():
+        if load.gave_way_to(key) is not None:
+            continue
         for target in load.parts.get(plan.param, (plan.param,)):
             sources.setdefault(target, []).append(key)
     rows = []

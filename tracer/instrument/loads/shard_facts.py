@@ -29,6 +29,9 @@ def fate(load: Load, shards: Shards, key: str, path: str) -> tuple[str, str]:
     lost = "discarded" if is_read else "skipped"
     if load.file_of.get(key) != path:
         return lost, f"{Path(load.file_of[key]).name} holds the same name and was read later"
+    other = load.gave_way_to(key)
+    if other is not None:
+        return lost, f"{other} goes by the same name, {plan.param}, and is taken in its place"
     if plan.param in load.mismatched:
         return lost, f"{SHAPE_MISFIT}{plan.param}"
     if plan.param in shards.left_in_file:
