@@ -20,11 +20,14 @@ from transformers import (
     AutoFeatureExtractor,
     AutoModel,
     AutoModelForCausalLM,
+    AutoModelForImageTextToText,
     AutoModelForSeq2SeqLM,
     AutoProcessor,
     AutoTokenizer,
     LlamaConfig,
     LlamaForCausalLM,
+    LlavaConfig,
+    LlavaForConditionalGeneration,
     MixtralConfig,
     MixtralForCausalLM,
     PretrainedConfig,
@@ -606,6 +609,30 @@ def test_a_class_that_keeps_a_part_in_float32_is_the_reason(tmp_path):
     assert kept
     assert set(placed.index[placed["dtype_why"] == "kept in float32 by the class"]) == kept
     assert set(placed.loc[sorted(kept), "stored_dtype"]) == {"float16"}
+
+
+def test_each_part_may_have_a_dtype_of_its_own(tmp_path):
+    text = {"model_type": "llama"} | SIZES
+    vision = {
+        "model_type": "clip_vision_model", "hidden_size": 16, "num_hidden_layers": 2,
+        "num_attention_heads": 2, "intermediate_size": 16, "image_size": 16, "patch_size": 8,
+    }  # fmt: skip
+    config = LlavaConfig(text_config=text, vision_config=vision, image_token_index=63)
+    LlavaForConditionalGeneration(config).save_pretrained(tmp_path)
+    wanted = {"text_config": "bfloat16", "vision_config": "float16"}
+    model, trace = _record(
+        lambda: AutoModelForImageTextToText.from_pretrained(tmp_path, torch_dtype=wanted),
+        verify_weights=True,
+    )
+    (row,) = trace["models"].to_dict("records")
+    assert json.loads(row["dtype_asked"]) == wanted
+    placed = _placed(trace)
+    live = {name: str(one.dtype) for name, one in model.named_parameters()}
+    assert {f"torch.{placed.loc[name, 'dtype']}" for name in live} == set(live.values())
+    assert set(placed.loc[list(live), "dtype_why"]) == {"argument"}
+    settings = trace["settings"].set_index("setting")
+    assert settings.loc["dtype", "origin"] == "call"
+    assert set(placed["verified"]) == {"equal"}
 
 
 @pytest.mark.skipif(FOUR, reason="generation 4 converts nothing")

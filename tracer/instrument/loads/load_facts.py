@@ -8,6 +8,7 @@ contents (that is `verification.py`); an origin rests on what was seen to happen
 from __future__ import annotations
 
 import functools
+import json
 import math
 from typing import Any
 
@@ -194,5 +195,7 @@ def _tell_model(load: Load, tied: dict[str, str]) -> None:
 
 
 def _dtype_asked(load: Load) -> str | None:
-    asked = load.arguments.get("dtype", load.arguments.get("torch_dtype"))
+    asked = load.dtype_asked
+    if isinstance(asked, dict):  # one for each part of the configuration
+        return json.dumps({part: measure.dtype_name(one) for part, one in asked.items()})
     return None if asked is None else measure.dtype_name(asked)

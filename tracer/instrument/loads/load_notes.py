@@ -171,6 +171,11 @@ class Load:
         return self.known_headers
 
     @property
+    def dtype_asked(self) -> Any:
+        """What the user asked for, under its new or its old name; a dict has one a part."""
+        return self.arguments.get("dtype", self.arguments.get("torch_dtype"))
+
+    @property
     def header_paths(self) -> list[str]:
         """Files whose headers were read."""
         return [*self.known_headers, *self.texts]

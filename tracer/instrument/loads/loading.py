@@ -130,7 +130,7 @@ def dtype(state: ThreadState, call: Call) -> Observer:
     load = state.load
     if outcome.error is None and load is not None:
         load.dtype = measure.dtype_name(outcome.result[1])
-        given = load.arguments.get("dtype", load.arguments.get("torch_dtype"))
+        given = load.dtype_asked
         if given is not None and given != "auto":
             load.dtype_why = "argument"
         elif asked == "auto" and in_config is not None:

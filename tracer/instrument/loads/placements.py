@@ -254,7 +254,11 @@ def _dtype_why(load: Load, stored: str | None, live: str | None, origin: str) ->
         return f"quantised by {load.quantiser}" if live not in _FLOATS else "kept by the quantiser"
     # Only a class's own wish keeps a floating tensor from the dtype that the model is loaded in.
     is_kept = live == "float32" and stored in {*_FLOATS, None}
-    return "kept in float32 by the class" if is_kept else "kept as stored"
+    if is_kept and not isinstance(load.dtype_asked, dict):
+        return "kept in float32 by the class"
+    if stored in {live, None}:
+        return "kept as stored"
+    return "argument" if isinstance(load.dtype_asked, dict) else "set by the class"
 
 
 _FLOATS: Final = ("float64", "float32", "bfloat16", "float16")
