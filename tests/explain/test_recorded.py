@@ -229,11 +229,12 @@ def test_a_table_says_verdicts_and_reasons_in_the_language_that_holds():
     import pandas as pd
 
     frame = pd.DataFrame({"param": ["a"], "verified": ["different"],
-                          "verified_because": ["holds nothing but zeros"]})  # fmt: skip
+                          "verified_because": ["holds nothing but zeros"],
+                          "because": ["set from the file"]})  # fmt: skip
     tracer.language("zh")
     try:
-        assert cells(frame, 80) == [["a", "不同", "全是零"]]
+        assert cells(frame, 80) == [["a", "不同", "全是零", "由文件设定"]]
     finally:
         tracer.language("en")
-    assert cells(frame, 80) == [["a", "different", "holds nothing but zeros"]]
+    assert cells(frame, 80) == [["a", "different", "holds nothing but zeros", "set from the file"]]
     assert audit_word("not compared", "zh") == "未比较"
