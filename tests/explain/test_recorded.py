@@ -78,7 +78,10 @@ def test_english_is_what_was_recorded():
 @pytest.mark.parametrize(
     ("recorded", "said"),
     [
-        ("in no file; its class expects it in no file", "不在任何文件中；模型类也不指望文件里有它"),
+        (
+            "in no file; its class expects it in no file",
+            "不在任何文件中；模型类本就不期待文件中有它",
+        ),
         (
             "brought by the load of call 4: in no file; written by the class's own initialisation",
             "由调用 4 的加载带来：不在任何文件中；由模型类自己的初始化写入",
@@ -233,7 +236,7 @@ def test_a_table_says_verdicts_and_reasons_in_the_language_that_holds():
                           "because": ["set from the file"]})  # fmt: skip
     tracer.language("zh")
     try:
-        assert cells(frame, 80) == [["a", "不同", "全是零", "由文件设定"]]
+        assert cells(frame, 80) == [["a", "不同", "全是零", "取自文件"]]
     finally:
         tracer.language("en")
     assert cells(frame, 80) == [["a", "different", "holds nothing but zeros", "set from the file"]]

@@ -88,7 +88,7 @@ def test_reasons_are_there_in_every_language():
     (stop,) = replay.stops.of_seqs([load["seq"]])
     told = dict(replay.detail(int(stop))["outputs"])
     assert told["from"] == {"en": "the hub's cache", "zh": "Hub 的缓存"}
-    assert told["why"]["zh"] == "参数指定"
+    assert told["why"]["zh"] == "由参数指定"
     assert told["name"] == "a local folder"
 
 
