@@ -14,13 +14,12 @@ from tracer.views.cells import RECORDED, cells, told
 
 PACKAGE = Path(tracer.__file__).parent
 SHIPPED = PACKAGE.parent / "notebooks" / "traces"
+WRITES = re.compile(r"\b_?fault\(")
 # Files that write reasons down: all that records, and what is computed of a recording.
 ROOMS = [
     *sorted((PACKAGE / "instrument").rglob("*.py")),
-    *(
-        PACKAGE / f"{name}.py"
-        for name in ("recorder", "keeping", "merging", "analysis/load_memory")
-    ),
+    *(path for path in sorted(PACKAGE.glob("*.py")) if WRITES.search(path.read_text("utf-8"))),
+    *(PACKAGE / "merging.py", PACKAGE / "analysis" / "load_memory.py"),
 ]
 REASONS = {
     f"{section}.{key}": sentence
