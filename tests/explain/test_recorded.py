@@ -127,6 +127,13 @@ def test_a_key_among_the_reasons_stays_a_key(name):
     assert said_again(name, "zh") == name
 
 
+def test_a_strangers_text_is_no_labyrinth():
+    for piece in ("a: ", "brought by the load of call 4: ", "x, ", "a (b); ", "set as a. "):
+        told = piece * (990 // len(piece)) + "end"
+        assert isinstance(said_again(told, "zh"), str)
+    assert said_again("a: " * 300 + "end", "zh") == "a: " * 300 + "end"
+
+
 def test_a_page_of_text_is_not_searched():
     long = "set as " + "a" * 100_000
     assert said_again(long, "zh") == long

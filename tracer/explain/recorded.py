@@ -44,8 +44,10 @@ _SENTENCES: Final = {"reason", "difference"}
 _SHORT: Final = {*_SENTENCES, "ranges", "basis"}
 """In braces of these names one word may be a sentence; in others it is a name, and stays."""
 _JOINTS: Final = {". ": "sentences", "; ": "parts", ", ": "names"}
-_LONGEST: Final = 4_000
+_LONGEST: Final = 1_000
 """Characters; what is longer holds another's text, in which there is nothing to find."""
+_DEEPEST: Final = 5
+"""Sentences within sentences; the lab's own go three deep, a stranger's might have no end."""
 
 
 class _AsToldThere(str):
@@ -64,34 +66,39 @@ def said_again(told: str, code: str | None = None) -> str:
 
 
 @functools.lru_cache(maxsize=1 << 12)
-def _again(told: str, code: str, *, whole: bool = False) -> str | None:
+def _again(told: str, code: str, depth: int = 0, *, whole: bool = False) -> str | None:
     """A sentence, or several behind each other of which one is found; all where `whole`."""
-    return _one(told, code) or _listed(told, code, all if whole else any)
+    if depth > _DEEPEST:
+        return None
+    return _one(told, code, depth) or _listed(told, code, depth, all if whole else any)
 
 
-def _one(told: str, code: str) -> str | None:
+def _one(told: str, code: str, depth: int) -> str | None:
     for phrase, form in _forms():
         found = form.fullmatch(told)
         if found is None:
             continue
-        values = {name: _inside(name, value, code) for name, value in found.groupdict().items()}
+        held = found.groupdict()
+        values = {name: _inside(name, value, code, depth) for name, value in held.items()}
         if all(values[name] for name in _SENTENCES & values.keys()):
-            kept = {name: _AsToldThere(value or found[name]) for name, value in values.items()}
+            kept = {name: _AsToldThere(value or held[name]) for name, value in values.items()}
             return text(phrase, code, **kept)
     return None
 
 
-def _inside(name: str, value: str, code: str) -> str | None:
+def _inside(name: str, value: str, code: str, depth: int) -> str | None:
     """What stands in braces, where it is a sentence itself."""
     if " " in value or name.removeprefix("other_") in _SHORT:
-        return _again(value, code, whole=name in _SENTENCES)
+        return _again(value, code, depth + 1, whole=name in _SENTENCES)
     return None
 
 
-def _listed(told: str, code: str, wanted: Callable[[Iterable[object]], bool]) -> str | None:
+def _listed(
+    told: str, code: str, depth: int, wanted: Callable[[Iterable[object]], bool]
+) -> str | None:
     for joint, between in _JOINTS.items():
         parts = told.split(joint)
-        said = [_again(part, code) for part in parts] if len(parts) > 1 else []
+        said = [_again(part, code, depth + 1) for part in parts] if len(parts) > 1 else []
         if said and wanted(said):
             both = zip(said, parts, strict=True)
             return text(f"joints.{between}", code).join(one or part for one, part in both)
