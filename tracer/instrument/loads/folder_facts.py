@@ -12,7 +12,7 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from tracer import checkpoint, problems
-from tracer.errors import CheckpointError
+from tracer.errors import CheckpointError, in_english
 from tracer.formats.entries import dtype_name
 from tracer.instrument.loads import file_rows, folder_troubles, gguf_names, resolution, shard_facts
 from tracer.instrument.loads.load_notes import IN_ITS_FILE, Load
@@ -49,7 +49,7 @@ def note_folder(load: Load) -> None:
     try:
         load.listing = list_folder(folder, order_of(load.arguments))
     except CheckpointError as error:
-        load.state.recorder.fault(os.path.basename(folder), str(error))
+        load.state.recorder.fault(os.path.basename(folder), in_english(error))
         return
     if not set(known).issuperset(load.listing.chosen):
         load.survey = _survey(load, folder)  # as long as the other files are what they were
@@ -78,7 +78,7 @@ def tell_failed(load: Load) -> None:
         load.listing = list_folder(folder, order_of(load.arguments))
         load.survey = _survey(load, folder, beside=True)
     except CheckpointError as error:
-        load.state.recorder.fault(os.path.basename(folder), str(error))
+        load.state.recorder.fault(os.path.basename(folder), in_english(error))
     headers = dict(load.headers)
     if load.survey is not None:
         folder_troubles.tell_problems(load.state.recorder, load.survey)

@@ -14,7 +14,7 @@ import weakref
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from tracer.checkpoint import Header
-from tracer.errors import CheckpointError
+from tracer.errors import CheckpointError, in_english
 from tracer.formats.safetensors import HeaderText, parse_header
 from tracer.instrument.loads import written
 from tracer.listing import Listing
@@ -203,7 +203,7 @@ class Load:
             try:
                 self.note_header(path, parse_header(text))
             except CheckpointError as error:
-                self.state.recorder.fault(text.path.name, str(error), call=self.call)
+                self.state.recorder.fault(text.path.name, in_english(error), call=self.call)
 
     def gave_way_to(self, key: str) -> str | None:
         """Of tensors renamed to one parameter, that which is taken in this one's place, if one is.
