@@ -43,9 +43,9 @@ def default_dtype(dtype: Any) -> Iterator[None]:
     torch = sys.modules["torch"]
     with LOCK:
         before = torch.get_default_dtype()
-        if before != dtype:
-            torch.set_default_dtype(dtype)
         try:
+            if before != dtype:
+                torch.set_default_dtype(dtype)
             yield
         finally:
             if torch.get_default_dtype() != before:
@@ -58,8 +58,9 @@ def parameters_on_meta() -> Iterator[None]:
     torch = sys.modules["torch"]
     ours = [threading.get_ident()]
     wrap = functools.partial(_registering, ours)
-    placed = patching.place(torch.nn.Module, "register_parameter", wrap, ours.__len__)
+    placed = patching.prepare(torch.nn.Module, "register_parameter", wrap, ours.__len__)
     try:
+        patching.put(placed)
         yield
     finally:
         ours.clear()  # whoever kept the wrapper has an inert one

@@ -123,10 +123,10 @@ def compiled_by_the_user(state: ThreadState, call: Call) -> Observer:
     module = call.args[0]._orig_mod
     state.recorder.fault(type(module).__name__, f"it runs compiled: {modules.UNSEEN}")
     if state.spans or state.frames or not modules.is_model(module):
-        inside: list[int] = state.recorder.notes.setdefault("inside compiled", [])
-        inside.append(state.ident)
+        outer = state.notes.get("inside compiled")
+        state.note("inside compiled", True)
         yield None
-        inside.remove(state.ident)
+        state.note("inside compiled", outer)
         return
     yield from _user_forward(state, call, module, compiled=True)
 
@@ -148,9 +148,8 @@ def compiling(state: ThreadState, call: Call) -> Observer:
     Of what it has compiled no wrapper and no hook hears, so this is all that there is to see of
     such a function. A compiled model tells of itself.
     """
-    notes = state.recorder.notes
-    known = notes.get("compiled", ())
-    is_told = state.ident in notes.get("inside compiled", ()) or any(
+    known = state.recorder.notes.get("compiled", ())
+    is_told = state.notes.get("inside compiled") or any(
         span.columns.get("compiled") or span.columns.get("model") in known
         for span in state.spans
         if span.table == "calls"

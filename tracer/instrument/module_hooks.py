@@ -26,7 +26,7 @@ from tracer.instrument import measure, module_arguments
 from tracer.instrument.hooks import AbsentFromCopies, InertInCopies
 from tracer.instrument.targets import STAND_IN
 from tracer.recorder import Recorder
-from tracer.rows import Circumstances, Frame, ModuleSlot
+from tracer.rows import INTERRUPTED, Circumstances, Frame, ModuleSlot
 from tracer.spans import ThreadState
 
 # Of this file, not of each module: one that every call finds where the call before it did.
@@ -182,11 +182,11 @@ class ModuleWatch:
     ) -> None:
         """The row of a call that has ended, well or not."""
         frames = state.frames
-        if not (frames and frames[-1] is frame) and not _unwind(state, frame):
-            return
-        frames.pop()
-        seq, state.top = frame[:2]
         try:
+            if not (frames and frames[-1] is frame) and not _unwind(state, frame):
+                return
+            frames.pop()
+            seq, state.top = frame[:2]
             given = args[0] if args else None
             if given.__class__ is not _Tensor:
                 given = first_tensor(given if args else kwargs)
@@ -205,8 +205,11 @@ class ModuleWatch:
             state.rows.append((frame, state.context, end, shapes, dtype, last[2]))
             if self.values and made is not None and not made.is_meta:
                 state.values[seq] = _statistics(made)
-        except Exception as error:  # what raises here would abort the user's forward
-            self.recorder.failed("module hook", error)
+        except BaseException as error:
+            _cut_short(state, frame)
+            if not isinstance(error, Exception):  # Ctrl-C is the user's
+                raise
+            self.recorder.failed("module hook", error)  # raised, it would abort the forward
 
     def _look(
         self,
@@ -235,6 +238,15 @@ class ModuleWatch:
         if made is not None and status == "ok":
             self.last = last
         return last
+
+
+def _cut_short(state: ThreadState, frame: Frame) -> None:
+    """A call whose row was not finished is told as one whose end nobody saw."""
+    if _unwind(state, frame):
+        state.frames.pop()
+    state.top = frame[1]
+    if not state.rows or state.rows[-1][0] is not frame:
+        state.rows.append((frame, state.context, None, (None, None), None, INTERRUPTED))
 
 
 def _unwind(state: ThreadState, frame: Frame) -> bool:
