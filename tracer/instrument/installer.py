@@ -130,6 +130,7 @@ class Installer:
         self.recorders: list[Recorder] = []
         self.inside: set[tuple[str, int, int]] = set()
         self._lock = threading.RLock()
+        self.meeting = threading.RLock()  # held while the modules of a model are hooked
         self._undo = ExitStack()
         self._attached: list[Installer] = []  # of this attachment: emptied when it ends
         self._placed: dict[tuple[int, str], patching.Placed] = {}
@@ -172,6 +173,7 @@ class Installer:
     def forget(self) -> None:
         """In a forked child: the recording goes on in the parent, here all of it is undone."""
         self._lock = threading.RLock()  # another thread may have held it
+        self.meeting = threading.RLock()
         recorders, self.recorders = self.recorders, []
         for recorder in recorders:
             recorder.abandon()

@@ -14,6 +14,9 @@ from types import FunctionType
 from typing import Any, Final, Protocol
 
 _ABSENT: Final = object()
+_BEFORE: Final = object()
+_CALLED: Final = object()
+"""In the place of an observed call's result: it has not begun, or goes on."""
 
 
 class Observation(Protocol):
@@ -82,17 +85,18 @@ def observing(begin: Begin, failed: Callable[[Exception], None], is_traced: IsOn
                 failed(error)
             if observation is None:
                 return original(*args, **kwargs)
+            result: Any = _BEFORE
             try:
                 observation.begin()
+                result = _CALLED
                 result = original(*observation.args, **observation.kwargs)
-                try:
-                    result = observation.end(result, None)
-                except Exception as error:
-                    failed(error)
+                return observation.end(result, None)
             except BaseException as error:
                 observation.end(None, error)
-                raise
-            return result
+                if result is _CALLED or not isinstance(error, Exception):
+                    raise
+                failed(error)
+            return original(*args, **kwargs) if result is _BEFORE else result
 
         return wrapper
 

@@ -23,6 +23,7 @@ from tracer.instrument.answering.feeding import (
 from tracer.instrument.answering.step import Row
 from tracer.instrument.hooks import InertInCopies, every_module
 from tracer.instrument.installer import tracing_test
+from tracer.instrument.modules import handles
 from tracer.instrument.stages import Call, Outcome
 from tracer.recorder import Recorder
 from tracer.spans import ACTIVE, Span, ThreadState
@@ -258,7 +259,6 @@ def _watch_positions(recorder: Recorder, model: Any) -> None:
     name = recorder.models.of(model)
     if name in watched or recorder.options.detail == "stages":
         return
-    watched.add(name)
     is_traced, ident = tracing_test(), threading.get_ident
 
     def rotating(module: Any, args: Any, kwargs: Any) -> None:
@@ -276,4 +276,5 @@ def _watch_positions(recorder: Recorder, model: Any) -> None:
     for module in every_module(model):
         if caches.is_rotary(type(module).__name__):
             handle = module.register_forward_pre_hook(InertInCopies(rotating), with_kwargs=True)
-            recorder.notes["handles"].append(handle)
+            handles(recorder).append(handle)
+    watched.add(name)
