@@ -262,38 +262,6 @@ def test_a_call_that_is_changed_while_recorded_is_the_one_that_runs(model):
     del norm._call_impl
 
 
-class _Logits(torch.nn.Module):
-    def __init__(self, model):
-        super().__init__()
-        self.model = model
-
-    def forward(self, ids):
-        return self.model(ids, use_cache=False).logits
-
-
-@pytest.mark.skipif(release() < FIVE, reason="torch can't trace a model of it")
-@pytest.mark.filterwarnings("ignore")
-def test_what_is_traced_into_a_graph_is_a_fault_and_costs_no_other_row(model):
-    with tracer.record(strict=True) as recording, torch.no_grad():
-        model(ROWS)
-        torch.jit.trace(_Logits(model), (ROWS,), check_trace=False)
-    trace = recording.trace
-    (fault,) = trace["faults"].itertuples()
-    assert fault.target == "torch.jit.trace"
-    assert trace["modules"]["path"].value_counts()[NORM] == 1
-
-
-def test_an_export_with_symbols_for_sizes_is_left_alone(model):
-    given = torch.randn(2, 3, 32)
-    sizes = ({1: torch.export.Dim("length", min=2, max=16)},)
-    with tracer.record(strict=True), torch.no_grad():
-        model(ROWS)
-        mlp = model.model.layers[0].mlp
-        program = torch.export.export(mlp, (given,), dynamic_shapes=sizes)
-    longer = torch.randn(2, 9, 32)
-    assert torch.allclose(program.module()(longer), mlp(longer))
-
-
 def _copied_by_hand(module):
     """Some libraries copy a module so, to share its parameters."""
     made = type(module).__new__(type(module))

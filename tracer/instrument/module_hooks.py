@@ -22,7 +22,7 @@ from typing import Any, Final
 
 import torch
 
-from tracer.instrument import measure, module_arguments
+from tracer.instrument import graphs, measure, module_arguments
 from tracer.instrument.hooks import AbsentFromCopies, InertInCopies
 from tracer.instrument.targets import STAND_IN
 from tracer.recorder import Recorder
@@ -262,13 +262,20 @@ class ModuleWatch:
             except TypeError:  # an export's sizes are symbols, which have no number
                 shapes = (None, None)
             state.rows.append((frame, state.context, end, shapes, dtype, last[2]))
-            if self.values and made is not None and not made.is_meta:
-                state.values[seq] = _statistics(made)
+            if self.values and made is not None:
+                self._tell_values(state, seq, made)
         except BaseException as error:
             _cut_short(state, frame)
             if not isinstance(error, Exception):  # Ctrl-C is the user's
                 raise
             self.recorder.failed("module hook", error)  # raised, it would abort the forward
+
+    def _tell_values(self, state: ThreadState, seq: int, made: Any) -> None:
+        if graphs.is_drawn():
+            self.recorder.fault("values of modules", graphs.UNREAD)
+        elif not graphs.is_without_values(made):
+            with graphs.unseen():
+                state.values[seq] = _statistics(made)
 
     def _look(
         self,

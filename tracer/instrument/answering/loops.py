@@ -259,6 +259,8 @@ def _watch_positions(recorder: Recorder, model: Any) -> None:
     name = recorder.models.of(model)
     if name in watched or recorder.options.detail == "stages":
         return
+    from tracer.instrument import graphs  # which needs torch; a model brings it along
+
     is_traced, ident = tracing_test(), threading.get_ident
 
     def rotating(module: Any, args: Any, kwargs: Any) -> None:
@@ -271,7 +273,8 @@ def _watch_positions(recorder: Recorder, model: Any) -> None:
         if step is not None and step.positions is None:
             given = kwargs.get("position_ids", args[1] if len(args) > 1 else None)
             if hasattr(given, "ndim"):
-                step.positions = ends(given)
+                with graphs.unseen():
+                    step.positions = ends(given)
 
     for module in every_module(model):
         if caches.is_rotary(type(module).__name__):
