@@ -13,14 +13,20 @@ import sys
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from typing import Any, Final
+from typing import Any
 
 from tracer.instrument import patching
 from tracer.instrument.patching import IsOn
 from tracer.spans import ACTIVE, ThreadState
 
-LOCK: Final = threading.RLock()
+LOCK = threading.RLock()
 """Held by a thread that builds a class, and for a moment where a load begins."""
+
+
+def renew_lock() -> None:
+    """In a forked child: whoever held it in the parent is not here to let go of it."""
+    global LOCK
+    LOCK = threading.RLock()
 
 
 def others_load() -> bool:

@@ -16,7 +16,7 @@ from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from typing import Any, Final
 
-from tracer.instrument import imports, messages, patching
+from tracer.instrument import building, imports, messages, patching
 from tracer.instrument.loads import load_notes
 from tracer.instrument.stages import Call, Observer, Outcome
 from tracer.instrument.targets import TARGETS, Target, Version
@@ -174,6 +174,7 @@ class Installer:
         """In a forked child: the recording goes on in the parent, here all of it is undone."""
         self._lock = threading.RLock()  # another thread may have held it
         self.meeting = threading.RLock()
+        building.renew_lock()
         recorders, self.recorders = self.recorders, []
         for recorder in recorders:
             recorder.abandon()
