@@ -56,8 +56,8 @@ class Choosing:
         self, call: int, step: int, held: int | None, given: Mapping[str, Any], result: Any
     ) -> None:
         """Copy the end of a forward; one with labels is no step of an answer."""
-        logits = getattr(result, "logits", None)
-        is_whole = held is not None and getattr(logits, "ndim", 0) == 3 and not logits.is_meta
+        logits: Any = getattr(result, "logits", None)
+        is_whole = getattr(logits, "ndim", 0) == 3 and not logits.is_meta
         if held is not None and is_whole and given.get("labels") is None and _ends_rows(given):
             self.made = Made(call, step, held, logits[:, -1].detach().clone())
 
@@ -92,7 +92,7 @@ class Choosing:
                 return
             chosen = [row[0] for row in ids.tolist()]
             if self.texts is None:
-                self._begin_texts(recorder, cached_ids.held(recorder, model, cache[0], held))
+                self._begin_texts(recorder, cached_ids.held(recorder, model, cache[0], made.held))
             read = self._read(places, chosen)
             with sys.modules["torch"].no_grad():
                 _tell(recorder, made, places, chosen, read, self.vocabulary)
@@ -117,7 +117,7 @@ class Choosing:
 
 def _ends_rows(given: Mapping[str, Any]) -> bool:
     """Whether each row's last token stands at the last place; padded behind it, nobody knows."""
-    mask = given.get("attention_mask")
+    mask: Any = given.get("attention_mask")
     kept = given.get("logits_to_keep", given.get("num_logits_to_keep"))
     if hasattr(kept, "shape"):  # places of its own
         return False

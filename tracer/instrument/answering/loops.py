@@ -27,7 +27,6 @@ from tracer.instrument.stages import Call, Outcome
 from tracer.recorder import Recorder
 from tracer.spans import Span, ThreadState
 
-
 _CHOOSING: Final = 16
 """Loops whose last logits are kept at once; each takes a vocabulary of numbers for each row."""
 
