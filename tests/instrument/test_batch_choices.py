@@ -74,3 +74,26 @@ def test_choices_of_a_batch_have_the_distribution_that_a_row_alone_has(settings)
     (call,) = trace["calls"].query("kind == 'generate_batch'").itertuples()
     assert json.loads(call.finish) == ends
     assert "eos" in ends or "eos_token_id" not in settings
+
+
+@pytest.mark.filterwarnings("ignore")
+def test_scores_that_are_not_seen_are_one_fault_for_all_requests(monkeypatch):
+    from transformers import GenerationConfig
+    from transformers.generation import ContinuousBatchingConfig
+    from transformers.generation.continuous_batching.model_runner import ModelRunner
+
+    def greedy(self, scores, output_ids):  # of a runner that samples in another way
+        output_ids[0, : scores.shape[1]].copy_(scores[0].argmax(-1))
+
+    pages = ContinuousBatchingConfig(num_blocks=16, page_size=16, max_batch_tokens=16)
+    config = GenerationConfig(max_new_tokens=3, do_sample=False, eos_token_id=2, pad_token_id=0)
+    with tracer.record(strict=True) as recording, monkeypatch.context() as patched:
+        patched.setattr(ModelRunner, "_sample", greedy)
+        _model(0).generate_batch(
+            [[31, 32], [33], [34]], generation_config=config, continuous_batching_config=pages
+        )
+    trace = recording.trace
+    assert trace.rows("choices") == 0
+    assert trace["tokens"]["origin"].eq("generated").sum() == 9
+    (fault,) = trace["faults"].query("target == 'choices'").itertuples()
+    assert "3 requests" in fault.reason

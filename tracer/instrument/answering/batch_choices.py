@@ -38,6 +38,7 @@ class Batching:
 
     raw: Any = None  # (rows, vocabulary), where processors run
     scores: Any = None  # the same after them
+    untold: int = 0  # requests of which the choices were not all seen
     chosen: dict[str, list[Choice]] = dataclasses.field(
         default_factory=lambda: defaultdict[str, list[Choice]](list)
     )
@@ -55,9 +56,10 @@ def begin(recorder: Recorder) -> Batching:
     return batching
 
 
-def end(recorder: Recorder) -> None:
+def end(recorder: Recorder, batching: Batching) -> None:
     """The batch is over."""
-    recorder.notes.pop("batching", None)
+    if recorder.notes.get("batching") is batching:  # another thread may have begun one
+        del recorder.notes["batching"]
 
 
 def processed(state: ThreadState, call: Call) -> Observer:

@@ -46,13 +46,19 @@ def batch(state: ThreadState, call: Call) -> Observer:
         state.run.span.columns["mode"] = "continuous batching, by a generate_batch() within"
     batching = batch_choices.begin(recorder)
     outcome = yield None
-    batch_choices.end(recorder)
+    batch_choices.end(recorder, batching)
     if outcome.result is not None:
         with state.own_work("tokens of the answers"), recorder.guard(call.target.name):
             span.columns["finish"] = [
                 _tell_answer(recorder, span.seq, model, row, answer, batching)
                 for row, answer in enumerate(outcome.result.values())
             ]
+    if batching.untold:
+        recorder.fault(
+            "choices",
+            f"continuous batching: the scores of {batching.untold} requests were not seen, "
+            "since they are on a device or are made in another way",
+        )
     state.close(span, outcome.status)
     recorder.flush_if_due(state)
 
@@ -88,5 +94,5 @@ def _tell_answer(
         texts = [columns.get("text") for columns in told]
         batch_choices.tell(recorder, event, row, made, texts, vocabulary, finish)
     else:
-        recorder.fault("choices", "of a request of continuous batching the scores were not seen")
+        batching.untold += 1
     return finish
