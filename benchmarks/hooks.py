@@ -13,7 +13,8 @@ import torch
 from benchmarks.figures import Figure, figure
 from tracer.instrument.module_hooks import watch_module
 from tracer.journal import Journal
-from tracer.recorder import Options, Recorder
+from tracer.ledger import Options
+from tracer.recorder import Recorder
 
 CALLS = 4000
 ROUNDS = 15

@@ -33,7 +33,7 @@ FLOORS = [
     ("stores", ["shortcomings", "archive", "merging", "storage", "journal", "views.labels"]),
     ("tables", ["audit*", "export*", "views.cells"]),
     ("trace", ["frames", "summary", "scrubbing", "trace", "views.tables"]),
-    ("recorder", ["spans", "recorder", "rows", "places"]),
+    ("recorder", ["short_ids", "sinks", "spans", "ledger", "recorder", "rows", "places"]),
     ("instrument", ["instrument*"]),
     ("session", ["session"]),
     ("environment", ["installed_fonts", "environment"]),

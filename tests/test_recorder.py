@@ -5,7 +5,8 @@ import threading
 import pytest
 
 from tracer.journal import Journal
-from tracer.recorder import RANK_SHIFT, Options, Recorder
+from tracer.ledger import RANK_SHIFT, Options
+from tracer.recorder import Recorder
 from tracer.rows import Circumstances, Encoded, ModuleSlot
 from tracer.spans import ACTIVE
 from tracer.trace import Trace, open_trace

@@ -25,8 +25,9 @@ from tracer.instrument import calibration
 from tracer.instrument.installer import INSTALLER, release
 from tracer.instrument.targets import TARGETS
 from tracer.journal import Journal
+from tracer.ledger import Options
 from tracer.ranks import clock_pair, current_rank, meet
-from tracer.recorder import Options, Recorder
+from tracer.recorder import Recorder
 from tracer.schema import SCHEMA_VERSION
 from tracer.storage import Store
 from tracer.trace import Trace

@@ -17,8 +17,11 @@ from instrument.toys import text_inputs
 import tracer
 from tracer.instrument.module_hooks import watch_module
 from tracer.instrument.modules import selected
-from tracer.recorder import Nowhere, Options, Recorder, ShortIds
+from tracer.ledger import Options
+from tracer.recorder import Recorder
 from tracer.schema import TABLES
+from tracer.short_ids import ShortIds
+from tracer.sinks import Nowhere
 
 PACKAGE = str(Path(tracer.__file__).parent)
 SHORT, LONG = 6, 18

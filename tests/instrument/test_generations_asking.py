@@ -271,6 +271,7 @@ def _compile_config(on_every_device=False, **options):
     return config
 
 
+@pytest.mark.slow
 def test_decoding_that_is_compiled_is_answered_the_same_and_says_what_is_not_seen(llama_folder):
     model = LlamaForCausalLM.from_pretrained(llama_folder).eval()
     settings = {"cache_implementation": "static", "max_new_tokens": 3, "do_sample": False}

@@ -492,6 +492,7 @@ with tracer.record(sys.argv[1], strict=True):
 """
 
 
+@pytest.mark.slow
 def test_what_a_download_fetches_is_counted(llama, tmp_path):
     server = http.server.ThreadingHTTPServer(
         ("127.0.0.1", 0), lambda *args: _Hub(*args, directory=str(llama))

@@ -15,7 +15,8 @@ import tracer
 from tracer.instrument.loads.load_notes import BATCH, Load, Plan
 from tracer.instrument.loads.reads import placed
 from tracer.journal import Journal
-from tracer.recorder import Options, Recorder
+from tracer.ledger import Options
+from tracer.recorder import Recorder
 
 MANY = 8 * BATCH
 

@@ -12,7 +12,8 @@ import tracer
 from tracer.instrument.installer import INSTALLER
 from tracer.instrument.loads import placements
 from tracer.journal import Journal
-from tracer.recorder import Options, Recorder
+from tracer.ledger import Options
+from tracer.recorder import Recorder
 from tracer.trace import Trace
 
 TABLES = ("models", "meta_params", "checkpoint_tensors", "tensor_loads", "placements")

@@ -46,11 +46,19 @@ def test_numbers_are_those_of_torch(scores, make, form):
     ids = [[0, 7], [3, 39], [int(row) for row in exact[2].topk(2).indices]]
     told = spread.at(ids)
     assert told == exact.gather(-1, torch.tensor(ids)).tolist()
-    above = exact.unsqueeze(1) > torch.tensor(told, dtype=torch.float64).unsqueeze(-1)
-    assert spread.rank(told) == above.sum(-1).tolist()
+    assert spread.rank(told) == _ranks(exact, told)
     best, best_ids = spread.best(10)
     assert best == exact.topk(10).values.tolist()
+    # What the best ones tell, and what they don't, is as before they were looked up.
     assert spread.at(best_ids) == best
+    assert spread.rank(best) == _ranks(exact, best)
+    assert spread.at(ids) == told
+    assert spread.rank(told) == _ranks(exact, told)
+
+
+def _ranks(exact, own):
+    above = exact.unsqueeze(1) > torch.tensor(own, dtype=torch.float64).unsqueeze(-1)
+    return above.sum(-1).tolist()
 
 
 def test_nothing_left_and_what_is_no_number_stay_what_they_are(scores):

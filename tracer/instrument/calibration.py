@@ -16,7 +16,9 @@ from typing import Any, Final
 
 from tracer.instrument.installer import INSTALLER
 from tracer.instrument.targets import TARGETS
-from tracer.recorder import Nowhere, Options, Recorder
+from tracer.ledger import Options
+from tracer.recorder import Recorder
+from tracer.sinks import Nowhere
 
 _ROUNDS: Final = 5
 _CALLS: Final = 24

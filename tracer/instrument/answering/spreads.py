@@ -88,17 +88,25 @@ class Spread:
         return [int(count) for count in torch.isneginf(self.scores).sum(-1).tolist()]
 
     def at(self, ids: Ids) -> Numbers:
-        """Scores of ids, as many of each row."""
-        if self.is_few and self.best_scores is not None and self.best_ids is not None:
-            pairs = zip(self.best_ids, self.best_scores, strict=True)
-            known = [dict(zip(*pair, strict=True)) for pair in pairs]
-            return [
-                [row.get(one, -math.inf) for one in asked]
-                for row, asked in zip(known, ids, strict=True)
-            ]
+        """Scores of ids, as many of each row; torch is asked where the best ones don't tell."""
+        known = self._of_the_known(ids)
+        if known is not None:
+            return known
         places = sys.modules["torch"].tensor(ids, device=self.scores.device)
         told: Numbers = self.scores.gather(-1, places).tolist()
         return told
+
+    def _of_the_known(self, ids: Ids) -> Numbers | None:
+        """Scores of ids among the best ones; what is not among them is cut, or unknown: None."""
+        if self.best_scores is None or self.best_ids is None:
+            return None
+        pairs = zip(self.best_ids, self.best_scores, strict=True)
+        known = [dict(zip(*pair, strict=True)) for pair in pairs]
+        rows = zip(known, ids, strict=True)
+        if not self.is_few and not all(one in row for row, asked in rows for one in asked):
+            return None
+        rows = zip(known, ids, strict=True)
+        return [[row.get(one, -math.inf) for one in asked] for row, asked in rows]
 
     def best(self, count: int) -> tuple[Numbers, list[list[int]]]:
         """Scores and ids of the best ones, best first; fewer where the vocabulary is smaller."""
@@ -110,7 +118,7 @@ class Spread:
 
     def rank(self, own: Numbers) -> list[list[int]]:
         """How many ids score higher than given scores, as many of each row."""
-        if self.is_few and self.best_scores is not None:
+        if self.best_scores is not None and self._ranks_among_the_best(own):
             return [
                 [len([score for score in row if score > one]) for one in several]
                 for row, several in zip(self.best_scores, own, strict=True)
@@ -121,6 +129,11 @@ class Spread:
         # In place on floats, and no mask: several times faster than comparing and counting.
         counts = above.sign_().clamp_(min=0).sum(-1).tolist()
         return [[int(count) for count in row] for row in counts]
+
+    def _ranks_among_the_best(self, own: Numbers) -> bool:
+        """Whether all that scores higher is among the best ones, which have been looked up."""
+        rows = zip(self.best_scores or (), own, strict=True)
+        return self.is_few or all(one >= row[-1] for row, several in rows for one in several)
 
 
 def _of_few(rows: Numbers) -> tuple[list[float], list[float]]:

@@ -10,7 +10,7 @@ from typing import Any, Final
 from tracer.instrument.asking import template_sources
 from tracer.instrument.asking.input_settings import argument
 from tracer.instrument.stages import Call, Observer, open_call, open_span
-from tracer.recorder import Guard
+from tracer.ledger import Guard
 from tracer.spans import Span, ThreadState
 
 Render = Callable[[list[Any]], str]

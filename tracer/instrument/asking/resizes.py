@@ -17,7 +17,8 @@ from tracer.instrument.installer import INSTALLER
 from tracer.instrument.patching import IsOn
 from tracer.instrument.stages import Call, Observer
 from tracer.instrument.targets import RESIZE
-from tracer.recorder import Guard, Recorder
+from tracer.ledger import Guard
+from tracer.recorder import Recorder
 from tracer.spans import ThreadState
 
 _EDGES: Final = {"min_pixels": "shortest_edge", "max_pixels": "longest_edge"}

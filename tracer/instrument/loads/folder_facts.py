@@ -14,7 +14,7 @@ from typing import Any
 
 from tracer import checkpoint, machine, problems
 from tracer.checkpoint import FolderFile
-from tracer.errors import CheckpointError
+from tracer.errors import CheckpointError, in_english
 from tracer.formats.entries import dtype_name
 from tracer.instrument.loads import gguf_names, shard_facts
 from tracer.instrument.loads.load_notes import IN_ITS_FILE, Load
@@ -60,7 +60,7 @@ def note_folder(load: Load) -> None:
     try:
         load.listing = list_folder(folder, order_of(load.arguments))
     except CheckpointError as error:
-        load.state.recorder.fault(os.path.basename(folder), str(error))
+        load.state.recorder.fault(os.path.basename(folder), in_english(error))
         return
     if not set(known).issuperset(load.listing.chosen):
         load.survey = _survey(load, folder)  # as long as the other files are what they were
@@ -89,7 +89,7 @@ def tell_failed(load: Load) -> None:
         load.listing = list_folder(folder, order_of(load.arguments))
         load.survey = _survey(load, folder, beside=True)
     except CheckpointError as error:
-        load.state.recorder.fault(os.path.basename(folder), str(error))
+        load.state.recorder.fault(os.path.basename(folder), in_english(error))
     headers = dict(load.headers)
     if load.survey is not None:
         tell_problems(load.state.recorder, load.survey)

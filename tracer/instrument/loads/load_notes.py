@@ -15,7 +15,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from tracer.checkpoint import Header
-from tracer.errors import CheckpointError
+from tracer.errors import CheckpointError, in_english
 from tracer.formats.safetensors import HeaderText, parse_header
 from tracer.instrument.loads import written
 from tracer.instrument.patching import IsOn, Wrap
@@ -189,7 +189,7 @@ class Load:
             try:
                 self.note_header(path, parse_header(text))
             except CheckpointError as error:
-                self.state.recorder.fault(text.path.name, str(error), call=self.call)
+                self.state.recorder.fault(text.path.name, in_english(error), call=self.call)
 
     @property
     def set_from(self) -> str:
