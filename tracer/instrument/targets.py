@@ -79,7 +79,8 @@ _PROCESSOR = "transformers.processing_utils:ProcessorMixin"
 _TOKENIZER = "transformers.tokenization_utils_base:PreTrainedTokenizerBase"
 _PIPELINE = "transformers.pipelines.base:Pipeline"
 _GENERATION = "transformers.generation.utils:GenerationMixin"
-_BATCHING = "transformers.generation.continuous_batching.continuous_api:ContinuousMixin"
+_PACKED = "transformers.generation.continuous_batching"
+_BATCHING = f"{_PACKED}.continuous_api:ContinuousMixin"
 _CACHE = "transformers.cache_utils:Cache"
 _DYNAMIC_CACHE = "transformers.cache_utils:DynamicCache"
 _LOAD = "modeling_utils.PreTrainedModel.from_pretrained"
@@ -685,6 +686,27 @@ TARGETS: Final[tuple[Target, ...]] = (
         "answering.batching.began",
         route="root",
         since=LATE_FOUR,
+    ),
+    Target(
+        f"{_PACKED}.cb_logits_processors:ContinuousBatchingLogitsProcessorList",
+        "__call__",
+        "answering.batch_choices.processed",
+        route="root",
+        since=FIVE,
+    ),
+    Target(
+        f"{_PACKED}.model_runner:ModelRunner",
+        "_sample",
+        "answering.batch_choices.sampled",
+        route="root",
+        since=FIVE,
+    ),
+    Target(
+        f"{_PACKED}.input_outputs:ContinuousBatchingIOs",
+        "prepare_batch_update",
+        "answering.batch_choices.updated",
+        route="root",
+        since=FIVE,
     ),
     _setup("_prepare_generation_config"),
     _setup("_prepare_model_inputs"),

@@ -132,7 +132,12 @@ def _tell_call(run: Run, config: Any, kwargs: dict[str, Any]) -> None:
         "grad_mode": modules.grad_mode(),
         **model_state.of(run.model),
         "compiled": run.is_compiled or modules.is_compiled(run.model),
-        "summary": {**_caches_alive(run, cache), **_ends_of_config(run)} or None,
+        "summary": {
+            **_caches_alive(run, cache),
+            **_ends_of_config(run),
+            **model_state.checkpointing(run.model),
+        }
+        or None,
         "rng_state": None
         if run.is_greedy
         else {"cpu": bytes(torch.random.get_rng_state().tolist()).hex()},

@@ -46,8 +46,8 @@ def added(state: ThreadState, call: Call) -> Observer:
                 _note_finished(load, model, adapter)
         else:
             load_facts.tell_failed(load)
-    at_once.end(state, load, outer)
     load_facts.let_go(load)
+    at_once.end(state, load, outer)
     state.close(span, outcome.status, model=load.model)
     if outcome.error is None:
         if state.recorder.options.verify_weights:

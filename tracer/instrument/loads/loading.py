@@ -100,8 +100,8 @@ def model_call(state: ThreadState, call: Call) -> Observer:
                 load_facts.note_finished(load, model, outer)
         else:
             load_facts.tell_failed(load)
-    at_once.end(state, load, outer)
     load_facts.let_go(load)
+    at_once.end(state, load, outer)
     state.close(span, outcome.status, model=load.model)
     if outcome.error is None and recorder.options.verify_weights:
         with state.own_time():
