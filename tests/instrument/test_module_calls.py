@@ -392,9 +392,7 @@ class _Doubled(torch.nn.Module):
 _Doubled.__annotations__ = {}  # scripting would write it
 
 
-@pytest.mark.parametrize(
-    "make", [torch.jit.script, lambda one: torch.jit.trace(one, torch.ones(1))]
-)
+@pytest.mark.parametrize("make", [torch.jit.script, lambda one: torch.jit.trace(one, torch.ones(1))])
 @pytest.mark.filterwarnings("ignore")
 def test_a_scripted_part_keeps_no_other_module_from_being_told(model, make):
     model.model.norm = torch.nn.Sequential(model.model.norm, make(_Doubled()))

@@ -103,7 +103,9 @@ class Watched:
         self._hooks.append(module.register_forward_pre_hook(before))
         # `always_call` and keywords cost nothing in torch; without the first an error stays open.
         after = InertInCopies(ModuleWatch.leave, watch)
-        self._hooks.append(module.register_forward_hook(after, with_kwargs=True, always_call=True))
+        self._hooks.append(
+            module.register_forward_hook(after, with_kwargs=True, always_call=True)
+        )
 
     @property
     def is_in_place(self) -> bool:
