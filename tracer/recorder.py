@@ -126,7 +126,7 @@ class Recorder(Ledger):
         """
         if self._waiting is None and self.is_live and self.sink.is_durable:
             self._waiting = threading.Timer(_WAIT_SECONDS, self._write_what_waits)
-            self._waiting.name, self._waiting.daemon = "tracer journal", True
+            self._waiting.name, self._waiting.daemon = "tracer-journal", True
             self._waiting.start()
 
     def _write_what_waits(self) -> None:

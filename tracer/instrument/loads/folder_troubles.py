@@ -10,7 +10,7 @@ import dataclasses
 import os
 import re
 from collections.abc import Mapping
-from typing import Any, Final
+from typing import Any
 
 from tracer import checkpoint, machine
 from tracer.instrument.loads import resolution
@@ -18,8 +18,6 @@ from tracer.instrument.loads.load_notes import Load
 from tracer.listing import ADAPTERS, asks_for_gguf, order_of
 from tracer.recorder import Recorder
 from tracer.survey import Survey, survey_folder
-
-_SHOWN: Final = 3
 
 
 def tell_problems(recorder: Recorder, survey: Survey, call: int | None = None) -> None:
@@ -76,35 +74,35 @@ def tell_misfits(load: Load, headers: Mapping[str, checkpoint.Header]) -> None:
             plan = load.plans.get(key)
             built = None if plan is None or plan.operations else load.expected.get(plan.param)
             if built is not None and tuple(built.shape) != entry.shape:
-                have, want = list(entry.shape), list(built.shape)
-                found.append(f"{key} of {load.name_of(path)} has {have}, the model {want}")
+                found.append((key, load.name_of(path), list(entry.shape), list(built.shape)))
     if found:
-        rest = len(found) - _SHOWN
-        more = f"; and {rest} more" if rest > 0 else ""
+        key, file, have, want = found[0]
         load.state.recorder.fault(
             "config.json",
-            f"{len(found)} tensors do not have the shape that the configuration asks for: "
-            f"{'; '.join(found[:_SHOWN])}{more}",
+            f"shapes of {len(found)} tensors are not those that the configuration asks for, such "
+            f"as {key} in {file}: {have} there, {want} in the model",
         )
 
 
 def tell_mapping(load: Load, headers: Mapping[str, checkpoint.Header]) -> None:
     """Patterns and replacements of the user's `key_mapping` that can't be applied to the files."""
     mapping = load.arguments.get("key_mapping")
+    if not isinstance(mapping, Mapping):
+        return
     keys = [key for header in headers.values() for key in header.tensors]
-    for pattern, replacement in mapping.items() if isinstance(mapping, Mapping) else ():
+    for pattern, replacement in mapping.items():
         wrong = _why_no_rule(pattern, replacement, keys)
         if wrong is not None:
-            load.state.recorder.fault("key_mapping", f"{pattern!r} of key_mapping {wrong}")
+            load.state.recorder.fault("key_mapping", wrong)
     many: dict[str, list[str]] = {}
-    for key, plan in load.plans.items() if mapping else ():
+    for key, plan in load.plans.items():
         many.setdefault(plan.param, []).append(key)
     many = {param: named for param, named in many.items() if len(named) > 1}
     for param, named in list(many.items())[:1]:
         load.state.recorder.fault(
             "key_mapping",
             f"key_mapping gives one name to several tensors, {len(many)} times: {param} to "
-            f"{' and '.join(named[:_SHOWN])}",
+            f"{', '.join(named)}",
         )
 
 
@@ -112,12 +110,12 @@ def _why_no_rule(pattern: Any, replacement: Any, keys: list[str]) -> str | None:
     try:
         rule = re.compile(pattern)
     except (re.error, TypeError) as error:
-        return f"is no regular expression: {error}"
+        return f"{pattern!r} of key_mapping is no regular expression: {error}"
     for key in keys:
         try:
             rule.sub(replacement, key)
         except (re.error, IndexError, TypeError) as error:
-            return f"can't turn {key} into {replacement!r}: {error}"
+            return f"{pattern!r} of key_mapping can't turn {key} into {replacement!r}: {error}"
     return None
 
 

@@ -247,7 +247,7 @@ def _dtype_why(load: Load, stored: str | None, live: str | None, origin: str) ->
     if live == load.dtype:
         return load.dtype_why
     if load.dtype is None and stored is not None:  # an adapter's, which PEFT casts as it likes
-        return "as stored" if live == stored else "cast by PEFT"
+        return "kept as stored" if live == stored else "cast by PEFT"
     if origin not in {"checkpoint", "converted", "tied"}:
         return "made in this dtype by the class"
     if load.quantiser is not None and origin == "converted" and live != stored:
