@@ -31,7 +31,7 @@ def measure(quick: bool) -> list[Figure]:
     bare.register_forward_hook(lambda module, args, kwargs, output: None, with_kwargs=True)
     journal = Journal(None)
     recorder = Recorder(journal, Options())
-    handles = list(watch_module(recorder, "model-1", "module", ours, by_torch=False))
+    handles = [watch_module(recorder, "model-1", "module", ours, by_torch=False)]
     state = recorder.thread_state()
     span = state.open("calls", "forward", "benchmark")
     state.place = "here", None  # as inside a model: every call from the same place

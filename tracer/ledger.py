@@ -127,6 +127,10 @@ class Ledger:
         """Write a row of a fact table."""
         self.add(table, {"event": event, "call": call, "rank": self.rank} | columns)
 
+    def has(self, table: str, row: dict[str, Any]) -> bool:
+        """Whether this very row waits to be written."""
+        return any(one is row for one in self._pending.get(table, ()))
+
     def add_facts(self, table: str, call: int, count: int, **columns: Any) -> None:
         """Buffer many rows of a fact table; a list is a column's cells, else all rows' cell."""
         self.add_rows(table, count, event=call, call=call, **columns)

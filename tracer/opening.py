@@ -7,6 +7,7 @@ sentence before a weight is read. `lab` asks what was opened.
 from __future__ import annotations
 
 import dataclasses
+import os
 import threading
 import weakref
 from pathlib import Path
@@ -40,6 +41,19 @@ class Opened:
     model: Any
     front: Any
     answering: threading.Lock = dataclasses.field(default_factory=threading.Lock)
+
+
+def _renew_locks() -> None:
+    """In a forked child: who held them in the parent is not here to let go of them."""
+    global _lock
+    _lock = threading.Lock()
+    _opening.clear()
+    for opened in list(_opened.values()):
+        opened.answering = threading.Lock()
+
+
+if hasattr(os, "register_at_fork"):  # Windows forks nothing
+    os.register_at_fork(after_in_child=_renew_locks)
 
 
 def open_model(model: Any = None, front: Any = None, *, device: str | None = None) -> Opened:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import dataclasses
 import gc
+import operator
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -28,6 +29,16 @@ Place = tuple[str | None, Any]
 """From where a model is called: key of the call path, and its device; one object for the same."""
 
 
+Mark = tuple[int, int, int, tuple[Any, ...]]
+"""How a thread stood: open spans and module calls, held rows, and what else an observer changes."""
+
+_STANDING: Final = (
+    *("top", "call", "context", "place", "reached", "counts", "muted"),
+    *("asked", "pipeline", "load", "run", "notes"),
+)
+_standing_of: Final = operator.attrgetter(*_STANDING)
+
+
 @dataclasses.dataclass(slots=True)
 class Span:
     """An open event. `start` is the raw clock; `columns` become the row's own columns."""
@@ -46,6 +57,8 @@ class Span:
     waited_before: int | None = None
     waited_below: int = 0
     """Of a call: what its thread waited for a processor inside the spans directly below it."""
+    row: tuple[str, dict[str, Any]] | None = None
+    """Of a span that is being closed: made once, though an interrupt may come before it is gone."""
 
 
 class ThreadState:
@@ -68,6 +81,7 @@ class ThreadState:
         "ident",
         "load",
         "muted",
+        "notes",
         "pipeline",
         "place",
         "reached",
@@ -106,6 +120,7 @@ class ThreadState:
         self.below: ThreadState | None = None  # another recording's, whose call is open round ours
         self.asked: dict[str, Any] | None = None  # arguments of the Auto class's call
         self.pipeline: dict[str, Any] | None = None  # arguments of the pipeline that is being made
+        self.notes: dict[str, Any] = {}  # what else observers keep; replaced as a whole by `note`
         self.load: Any = None  # the innermost load of instrument/loading.py
         self.run: Any = None  # the innermost generate() of instrument/generation.py
 
@@ -141,11 +156,13 @@ class ThreadState:
 
     def _take_thread(self) -> None:
         """From now on the thread's events are this recording's, not those of one around it."""
-        self.below = ACTIVE.get(self.ident)
+        if (below := ACTIVE.get(self.ident)) is not self:
+            self.below = below
         if self.below is not None:
             self.below.recorder.listening.pop(self.ident, None)
         ACTIVE[self.ident] = self
-        self.schedule = open_schedule()
+        if self.schedule is None:
+            self.schedule = open_schedule()
         if not self.muted:
             self.recorder.listening[self.ident] = self
 
@@ -188,28 +205,36 @@ class ThreadState:
         while self.spans[-1] is not span:
             self.release(self._finish(self.spans[-1], None, "interrupted"))
         span.columns.update(columns)
-        row = self._finish(span, end, status)
-        self.held.append(row)
-        return row
+        return self._finish(span, end, status)
 
     def release(self, row: tuple[str, dict[str, Any]]) -> None:
-        """Write a held row."""
-        self.held = [other for other in self.held if other is not row]
-        self.recorder.add(*row)
+        """Write a held row; one that is held no more was written when its call was cut short."""
+        others = [other for other in self.held if other is not row]
+        if len(others) < len(self.held):
+            self.recorder.add(*row)
+            self.held = others
 
     def _finish(self, span: Span, end: int | None, status: str) -> tuple[str, dict[str, Any]]:
+        """Close the innermost span. Its row is held before it is gone: an interrupt loses none."""
         self.cut_frames(span.frames_below)
-        self.spans.pop()
         self.top = span.parent
         self.context = span.outer_context
-        if span.waited_before is not None:
-            self._note_waiting(span, span.waited_before)
+        row = span.row
+        if row is None:
+            if span.waited_before is not None:
+                self._note_waiting(span, span.waited_before)
+            if span.table == "calls":
+                span.columns["recorder_ns"] = self.recorder_ns - span.recorder_ns_before
+            row = span.row = span.table, self.recorder.event_row(self, span, end, status)
+            self.held.append(row)
+        elif not any(one is row for one in self.held):
+            self.held.append(row)
+        self.spans.pop()
         if span.table == "calls":
             self.call = self._enclosing_call()
-            span.columns["recorder_ns"] = self.recorder_ns - span.recorder_ns_before
         if not self.spans:
             self.leave_thread()
-        return span.table, self.recorder.event_row(self, span, end, status)
+        return row
 
     def _note_waiting(self, span: Span, before: int) -> None:
         """How long the thread waited for a processor: in a call, and outside of its children."""
@@ -219,8 +244,9 @@ class ThreadState:
         if span.table == "calls":
             span.columns["waited_ns"] = now - before
             span.columns["gap_waited_ns"] = max(0, now - before - span.waited_below)
-        if self.spans and self.spans[-1].table == "calls":
-            self.spans[-1].waited_below += now - before
+        around = self.spans[-2] if len(self.spans) > 1 else None
+        if around is not None and around.table == "calls":
+            around.waited_below += now - before
 
     def _enclosing_call(self) -> int:
         return next((span.seq for span in reversed(self.spans) if span.table == "calls"), -1)
@@ -236,8 +262,47 @@ class ThreadState:
         """The recording ends while this thread is still inside a call."""
         while self.spans:
             self.release(self._finish(self.spans[-1], None, "interrupted"))
-        for row in list(self.held):
-            self.release(row)
+        self._release_held(0)
+
+    def note(self, name: str, value: Any) -> None:
+        """Keep something for other observers of this thread, until the call that notes it ends.
+
+        Where an interrupt ends that call inside the lab, its `cut_short` is called if it has one.
+        """
+        self.notes = {**self.notes, name: value}
+
+    def mark(self) -> Mark:
+        """How the thread stands as an observed call begins."""
+        return len(self.spans), len(self.frames), len(self.held), _standing_of(self)
+
+    def cut_back(self, mark: Mark, status: str = "interrupted") -> None:
+        """Let the thread stand as it did: an interrupt or a fault of the lab cut its work short.
+
+        What was opened since is closed, the outermost of it with a duration and `status`.
+        """
+        spans, frames, held, standing = mark
+        if len(self.spans) > spans:
+            self.close(self.spans[spans], status)
+        self.cut_frames(frames)
+        self._release_held(held)
+        outer = standing[_STANDING.index("notes")]
+        for name, value in self.notes.items():
+            if value is not outer.get(name) and hasattr(value, "cut_short"):
+                value.cut_short()
+        for name, value in zip(_STANDING, standing, strict=True):
+            setattr(self, name, value)
+        if self.spans:
+            self.mute(self.muted)
+        else:
+            self.leave_thread()
+
+    def _release_held(self, keep: int) -> None:
+        """Write what is held but the first few; an interrupt may have come right after writing."""
+        for row in self.held[keep:]:
+            if self.recorder.has(*row):
+                self.held = [other for other in self.held if other is not row]
+            else:
+                self.release(row)
 
     def own_time(self) -> OwnTime:
         """Count what happens inside as the recorder's time, without a row of its own."""
@@ -261,8 +326,8 @@ def uncollected() -> Iterator[None]:
     With 20,000 parameters it takes more time than the making of all rows.
     """
     was_on = gc.isenabled()
-    gc.disable()
     try:
+        gc.disable()
         yield
     finally:
         if was_on:

@@ -26,9 +26,10 @@ def is_of_the_recorder(code: CodeType) -> bool:
     return code.co_filename.startswith(RECORDER)
 
 
-# The error boundary itself; the question whether a session lasts, a comparison; and generators,
-# which are also called to be closed, when nobody can hear them raise.
-_UNGUARDED = ("guard", "__enter__", "__exit__", "failed", "fault", "is_on", "<genexpr>")
+# What tells of a module that has run, but for its own entry; the error boundary itself; the question
+# whether a session lasts, a comparison; and generators, which are also called to be closed, when
+# nobody can hear them raise.
+_UNGUARDED = ("ended", "guard", "__enter__", "__exit__", "failed", "fault", "is_on", "<genexpr>")
 
 
 def _is_inner(frame: FrameType) -> bool:
@@ -75,3 +76,40 @@ def injected(
         yield calls
     finally:
         sys.setprofile(None)
+
+
+class Lines:
+    """Counts lines of the lab as they run, and the ends of its functions; raises at one of them."""
+
+    def __init__(self, at: int, error: BaseException | None) -> None:
+        self.at, self.error = at, error
+        self.count = 0
+        self.place: str | None = None
+
+    def __call__(self, frame: FrameType, event: str, argument: Any) -> Any:
+        """What the interpreter tells of each call, line and return."""
+        if not frame.f_code.co_filename.startswith(str(_LAB)):
+            return None
+        if event in {"line", "return"}:
+            self.count += 1
+            if self.count == self.at and self.error is not None:
+                file = Path(frame.f_code.co_filename).name
+                self.place = f"{file}:{frame.f_lineno} {frame.f_code.co_qualname} {event}"
+                raise self.error
+        return self
+
+
+@contextmanager
+def interrupted_at_line(at: int = 0, error: BaseException | None = None) -> Iterator[Lines]:
+    """Raise `error` at line number `at` of the lab inside the block, or as a function returns.
+
+    This is where Ctrl-C strikes: between two lines, or when a function is over and its caller has
+    not yet taken what it gave. 0 counts and raises nothing.
+    """
+    lines = Lines(at, error)
+    before = sys.gettrace()
+    sys.settrace(lines)
+    try:
+        yield lines
+    finally:
+        sys.settrace(before)

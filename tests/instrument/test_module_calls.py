@@ -262,33 +262,147 @@ def test_a_call_that_is_changed_while_recorded_is_the_one_that_runs(model):
     del norm._call_impl
 
 
-class _Logits(torch.nn.Module):
-    def __init__(self, model):
-        super().__init__()
-        self.model = model
+def _copied_by_hand(module):
+    """Some libraries copy a module so, to share its parameters."""
+    made = type(module).__new__(type(module))
+    made.__dict__ = module.__dict__.copy()
+    made._parameters = module._parameters.copy()
+    return made
 
-    def forward(self, ids):
-        return self.model(ids, use_cache=False).logits
+
+def _updated(module):
+    made = torch.nn.Linear(1, 1)
+    made.__dict__.update(vars(module), _parameters=module._parameters.copy())
+    return made
 
 
-@pytest.mark.skipif(release() < FIVE, reason="torch can't trace a model of it")
-@pytest.mark.filterwarnings("ignore")
-def test_what_is_traced_into_a_graph_is_a_fault_and_costs_no_other_row(model):
-    with tracer.record(strict=True) as recording, torch.no_grad():
+@pytest.mark.parametrize("copied", [_copied_by_hand, _updated])
+@pytest.mark.parametrize("when", ["while it is on", "the original is gone", "it has ended"])
+def test_a_copy_that_was_made_by_hand_is_called_itself(model, copied, when):
+    """Its attributes are the original's, the stand-in of the call among them."""
+    given = torch.randn(2, 32)
+    recording = tracer.start(strict=True)
+    with torch.no_grad():
         model(ROWS)
-        torch.jit.trace(_Logits(model), (ROWS,), check_trace=False)
-    trace = recording.trace
-    (fault,) = trace["faults"].itertuples()
-    assert fault.target == "torch.jit.trace"
-    assert trace["modules"]["path"].value_counts()[NORM] == 1
+        head = model.lm_head
+        plain = head(given)
+        assert is_stand_in(_stand_in(head))
+        made = copied(head)
+        made._parameters["weight"] = torch.nn.Parameter(torch.zeros_like(head.weight))
+        if when == "it has ended":
+            recording.stop()
+        elif when == "the original is gone":
+            model.lm_head = torch.nn.Identity()
+            del head
+        for _ in range(2):
+            assert torch.count_nonzero(made(given)) == 0
+        assert _stand_in(made) is None
+        if when != "the original is gone":
+            assert torch.equal(model.lm_head(given), plain)
+            model(ROWS)
+    trace = recording.stop()
+    assert trace.rows("faults") == 0
+    told = trace["modules"]["path"].tolist().count("lm_head")
+    assert told == (2 if when == "while it is on" else 1)
 
 
-def test_an_export_with_symbols_for_sizes_is_left_alone(model):
-    given = torch.randn(2, 3, 32)
-    sizes = ({1: torch.export.Dim("length", min=2, max=16)},)
+def test_a_module_with_a_stand_in_is_not_taken_for_a_compiled_one(model):
+    """As peft asks it, before it prepares a model for the exchange of compiled adapters."""
     with tracer.record(strict=True), torch.no_grad():
         model(ROWS)
-        mlp = model.model.layers[0].mlp
-        program = torch.export.export(mlp, (given,), dynamic_shapes=sizes)
-    longer = torch.randn(2, 9, 32)
-    assert torch.allclose(program.module()(longer), mlp(longer))
+        assert is_stand_in(_stand_in(model.model.norm))
+        assert not getattr(model.model.norm, STAND_IN, False)
+
+
+class _Twice(torch.nn.Module):
+    def __init__(self, inner):
+        super().__init__()
+        self.inner = inner
+
+    def forward(self, *args, **kwargs):
+        return self.inner(*args, **kwargs)
+
+
+@pytest.mark.parametrize("way", ["forward", "generate"])
+def test_a_module_that_is_put_in_later_is_told_from_the_next_call_on(model, way):
+    def call():
+        if way == "forward":
+            model(ROWS)
+        else:
+            model.generate(ROWS, max_new_tokens=1, do_sample=False)
+
+    with tracer.record(strict=True, detail="modules") as recording, torch.no_grad():
+        call()
+        model.model.norm = _Twice(model.model.norm)
+        model.model.layers.append(torch.nn.Identity())  # called by nobody
+        call()
+    trace = recording.trace
+    assert trace.rows("faults") == 0
+    first, second = trace["calls"].query("parent == -1")["call"]
+    paths = {seq: rows["path"].tolist() for seq, rows in trace["modules"].groupby("call")}
+    assert NORM in paths[first]
+    assert f"{NORM}.inner" not in paths[first]
+    assert paths[second].count(NORM) == paths[second].count(f"{NORM}.inner") == 1
+    rows = trace["modules"].query("call == @second").set_index("path")
+    assert rows.loc[f"{NORM}.inner", "parent"] == rows.loc[NORM, "seq"]
+    assert rows.loc[NORM, "class_name"] == "_Twice"
+
+
+def test_a_module_that_left_the_model_is_told_no_more(model):
+    with tracer.record(strict=True) as recording, torch.no_grad():
+        model(ROWS)
+        norm, model.model.norm = model.model.norm, torch.nn.Identity()
+        model(ROWS)
+        assert _stand_in(norm) is None
+    assert _paths(recording)[0].count(NORM) == 2  # the second is its successor's
+
+
+def test_whoever_empties_a_stand_ins_place_leaves_a_fault_and_is_told_again(model):
+    with tracer.record(strict=True) as recording, torch.no_grad():
+        model(ROWS)
+        model.model.norm._compiled_call_impl = None
+        model.model.norm(torch.randn(2, 32))
+        model(ROWS)
+        model.lm_head._compiled_call_impl = None
+    trace = recording.trace
+    assert _paths(recording)[0].count(NORM) == 2
+    faults = trace["faults"].sort_values("seq")
+    assert faults["target"].tolist() == ["model-1 model.norm", "model-1 lm_head"]
+    assert faults["reason"].str.contains("taken away").all()
+    second = trace["calls"]["start_ns"].max()
+    assert faults["start_ns"].iloc[0] <= second <= faults["start_ns"].iloc[1]
+
+
+@pytest.mark.slow
+def test_a_part_that_is_compiled_while_recorded_says_so(model):
+    with tracer.record(strict=True) as recording, torch.no_grad():
+        plain = model(ROWS).logits
+        model.lm_head.compile(backend="eager")
+        assert torch.equal(model(ROWS).logits, plain)
+    torch.compiler.reset()
+    reasons = recording.trace["faults"].query("target == 'model-1 lm_head'")["reason"]
+    assert any("compiled" in one for one in reasons)
+
+
+class _Doubled(torch.nn.Module):
+    def forward(self, hidden):
+        return hidden * 2
+
+
+_Doubled.__annotations__ = {}  # scripting would write it
+
+
+@pytest.mark.parametrize("make", [torch.jit.script, lambda one: torch.jit.trace(one, torch.ones(1))])
+@pytest.mark.filterwarnings("ignore")
+def test_a_scripted_part_keeps_no_other_module_from_being_told(model, make):
+    model.model.norm = torch.nn.Sequential(model.model.norm, make(_Doubled()))
+    with torch.no_grad():
+        plain = model(ROWS).logits
+        with tracer.record(strict=True, detail="modules", values=True) as recording:
+            assert torch.equal(model(ROWS).logits, plain)
+    trace = recording.trace
+    paths = trace["modules"]["path"].tolist()
+    assert {"", "model", NORM, "model.norm.0", "lm_head"} <= set(paths)
+    assert trace.rows("faults") == 0
+    row = trace["modules"].set_index("path").loc["model.norm.1"]
+    assert (row["output_shape"], row["status"]) == ("[2, 6, 32]", "ok")

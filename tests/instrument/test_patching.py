@@ -15,6 +15,9 @@ class _Notes:
         self.args, self.kwargs = args, kwargs
         self.ends = []
 
+    def begin(self):
+        """Notes nothing."""
+
     def end(self, result, error):
         self.ends.append((result, error))
         return result

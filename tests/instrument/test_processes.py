@@ -4,9 +4,12 @@ import functools
 import multiprocessing
 import os
 import pickle
+import signal
 import sys
+import threading
 import traceback
 import warnings
+from contextlib import ExitStack, contextmanager
 
 import pytest
 import torch
@@ -15,6 +18,7 @@ from torch.utils.data import DataLoader, Dataset
 from transformers import AutoModelForCausalLM, AutoTokenizer
 
 import tracer
+from tracer import opening
 from tracer.demo import checkpoint_folder
 from tracer.errors import SessionStateError
 from tracer.instrument.installer import INSTALLER
@@ -103,6 +107,62 @@ def test_in_a_forked_child_everything_is_undone(llama, recording):
     assert _left_over() > 0
     assert in_child(_left_over) == 0
     assert _left_over() > 0
+
+
+def _locks():
+    """Every lock of the lab's that lasts as long as the process, or belongs to a recording."""
+    kinds = (type(threading.Lock()), type(threading.RLock()))
+    homes = [one for name, one in list(sys.modules.items()) if name.startswith("tracer.")]
+    homes += [INSTALLER, *INSTALLER.recorders, *(one.sink for one in INSTALLER.recorders)]
+    homes += opening._opened.values()
+    found = [value for home in homes for value in _values(home) if isinstance(value, kinds)]
+    return list({id(one): one for one in found}.values())
+
+
+def _values(home):
+    slots = getattr(type(home), "__slots__", ())
+    return [*getattr(home, "__dict__", {}).values(), *(getattr(home, name) for name in slots)]
+
+
+@contextmanager
+def _held_by_a_thread(locks):
+    """Another thread holds the locks inside the block."""
+    held, over = threading.Event(), threading.Event()
+
+    def hold():
+        with ExitStack() as stack:
+            for lock in locks:
+                stack.enter_context(lock)
+            held.set()
+            over.wait()
+
+    thread = threading.Thread(target=hold)
+    thread.start()
+    held.wait()
+    try:
+        yield
+    finally:
+        over.set()
+        thread.join()
+
+
+def test_a_child_records_whatever_lock_another_thread_held_at_the_fork(llama, llama_folder, recording):
+    """Whoever held one in the parent does not exist in the child, and never lets go of it."""
+    _ids(llama)
+
+    def record():
+        signal.alarm(120)  # rather than to wait for ever
+        with tracer.record(strict=True) as own:
+            AutoModelForCausalLM.from_pretrained(llama_folder)
+            ids = _ids(llama)
+        with opening._lock:
+            return ids, own.trace.rows("steps"), own.trace.rows("placements") > 0
+
+    assert len(_locks()) >= 6
+    with _held_by_a_thread(_locks()):
+        child = in_child(record)
+    assert child == (_ids(llama), 5, True)
+    _assert_whole(recording.stop(), calls=2)
 
 
 def test_a_child_that_leaves_the_block_ends_nothing(llama, tmp_path):

@@ -13,14 +13,20 @@ import sys
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from typing import Any, Final
+from typing import Any
 
 from tracer.instrument import patching
 from tracer.instrument.patching import IsOn
 from tracer.spans import ACTIVE, ThreadState
 
-LOCK: Final = threading.RLock()
+LOCK = threading.RLock()
 """Held by a thread that builds a class, and for a moment where a load begins."""
+
+
+def renew_lock() -> None:
+    """In a forked child: whoever held it in the parent is not here to let go of it."""
+    global LOCK
+    LOCK = threading.RLock()
 
 
 def others_load() -> bool:
@@ -43,9 +49,9 @@ def default_dtype(dtype: Any) -> Iterator[None]:
     torch = sys.modules["torch"]
     with LOCK:
         before = torch.get_default_dtype()
-        if before != dtype:
-            torch.set_default_dtype(dtype)
         try:
+            if before != dtype:
+                torch.set_default_dtype(dtype)
             yield
         finally:
             if torch.get_default_dtype() != before:
@@ -58,8 +64,9 @@ def parameters_on_meta() -> Iterator[None]:
     torch = sys.modules["torch"]
     ours = [threading.get_ident()]
     wrap = functools.partial(_registering, ours)
-    placed = patching.place(torch.nn.Module, "register_parameter", wrap, ours.__len__)
+    placed = patching.prepare(torch.nn.Module, "register_parameter", wrap, ours.__len__)
     try:
+        patching.put(placed)
         yield
     finally:
         ours.clear()  # whoever kept the wrapper has an inert one

@@ -98,12 +98,17 @@ class _Probe:
 
         identity = self._torch.nn.Identity
         bare, hooked = ([identity() for _ in range(_CALLS)] for _ in range(2))
-        for module in hooked:
-            list(watch_module(self._recorder, "calibration", "module", module, by_torch=False))
-        return self._added_ns(
+        watched = [
+            watch_module(self._recorder, "calibration", "module", module, by_torch=False)
+            for module in hooked
+        ]
+        added = self._added_ns(
             [functools.partial(one, self._tensor) for one in bare],
             [functools.partial(one, self._tensor) for one in hooked],
         )
+        for one in watched:
+            one.remove()
+        return added
 
     def observed_call_ns(self) -> int:
         """What the stand-in of a function adds to its call, without what it counts as its own."""

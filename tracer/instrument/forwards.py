@@ -68,6 +68,8 @@ def _user_forward(
     state: ThreadState, call: Call, model: Any, *, compiled: bool | None = None
 ) -> Observer:
     recorder = state.recorder
+    from tracer.instrument import graphs  # which needs torch; a model brings it along
+
     modules.meet(recorder, model)
     now: dict[str, Any] = {}
     with recorder.guard("state of the model"):
@@ -84,18 +86,23 @@ def _user_forward(
     )
     name = recorder.models.of(model)
     memory.first_forward(state, name, ended=False)
-    step = None
-    with recorder.guard("steps"):
-        step = loops.begin(state, call, model, span)
-    prompt = fed.begin(state, span.seq, model, loops.given_to(model, call))
+    step = prompt = None
+    if graphs.is_drawn():
+        recorder.fault(f"{type(model).__name__}.forward", graphs.UNREAD, call=span.seq)
+    else:
+        with graphs.unseen(), recorder.guard("steps"):
+            step = loops.begin(state, call, model, span)
+        with graphs.unseen():
+            prompt = fed.begin(state, span.seq, model, loops.given_to(model, call))
     outer = state.place, state.reached
     _stand(state, span.columns["stack"], model)
     outcome = yield None
     state.place, state.reached = outer
-    if step is not None:
-        loops.end(state, step, outcome)
-    if prompt is not None:
-        fed.end(state, prompt)
+    with graphs.unseen():
+        if step is not None:
+            loops.end(state, step, outcome)
+        if prompt is not None:
+            fed.end(state, prompt)
     memory.first_forward(state, name, ended=True)
     state.close(span, outcome.status, keeps_graph=model_state.keeps_graph(outcome.result))
     recorder.flush_if_due(state)
@@ -123,10 +130,10 @@ def compiled_by_the_user(state: ThreadState, call: Call) -> Observer:
     module = call.args[0]._orig_mod
     state.recorder.fault(type(module).__name__, f"it runs compiled: {modules.UNSEEN}")
     if state.spans or state.frames or not modules.is_model(module):
-        inside: list[int] = state.recorder.notes.setdefault("inside compiled", [])
-        inside.append(state.ident)
+        outer = state.notes.get("inside compiled")
+        state.note("inside compiled", True)
         yield None
-        inside.remove(state.ident)
+        state.note("inside compiled", outer)
         return
     yield from _user_forward(state, call, module, compiled=True)
 
@@ -148,9 +155,8 @@ def compiling(state: ThreadState, call: Call) -> Observer:
     Of what it has compiled no wrapper and no hook hears, so this is all that there is to see of
     such a function. A compiled model tells of itself.
     """
-    notes = state.recorder.notes
-    known = notes.get("compiled", ())
-    is_told = state.ident in notes.get("inside compiled", ()) or any(
+    known = state.recorder.notes.get("compiled", ())
+    is_told = state.notes.get("inside compiled") or any(
         span.columns.get("compiled") or span.columns.get("model") in known
         for span in state.spans
         if span.table == "calls"

@@ -23,7 +23,13 @@ class InertInCopies(functools.partial[None]):
 
 
 class AbsentFromCopies(functools.partial[Any]):
-    """A function that stays with its object: a deep copy or a pickle has None in its place."""
+    """A function that stays with its object: a deep copy or a pickle has None in its place.
+
+    It counts as false, as None does: who asks whether a module has a compiled call hears no.
+    """
+
+    def __bool__(self) -> bool:
+        return False
 
     def __deepcopy__(self, memo: dict[int, Any]) -> None:
         return None

@@ -16,6 +16,7 @@ from contextlib import contextmanager, nullcontext
 from types import ModuleType
 from typing import TYPE_CHECKING, Any, Final
 
+from tracer.instrument.stages import Outcome
 from tracer.spans import ACTIVE, Span, ThreadState
 
 if TYPE_CHECKING:
@@ -83,48 +84,55 @@ class _ImportFinder(importlib.abc.MetaPathFinder):
     def timed(self, name: str) -> Iterator[None]:
         """Time one module's execution, then bind the targets that waited for it."""
         depth, boundary = self._depth, self._installer.boundary
-        depth.level = getattr(depth, "level", 0) + 1
-        opened = None
-        if depth.level == 1:
-            depth.modules = 0
-            with boundary("imports"):
-                opened = self._open(name)
-        depth.modules += 1
-        status = "error"
+        outer = getattr(depth, "level", 0)
+        state = mark = span = None
         try:
-            yield
-            status = "ok"
-        finally:
-            depth.level -= 1
-            if opened is not None:
-                state, span = opened
+            depth.level = outer + 1
+            if outer == 0:
+                depth.modules = 0
                 with boundary("imports"):
-                    state.close(span, status, summary={"modules": depth.modules})
-        with boundary("imports"), opened[0].own_time() if opened is not None else nullcontext():
-            self._installer.bind_imported(name, is_outermost=depth.level == 0)
+                    state = self._state()
+                    mark = None if state is None else state.mark()
+                    span = None if state is None else self._open(state, name)
+            depth.modules += 1
+            yield
+            if state is not None and span is not None:
+                with boundary("imports"):
+                    state.close(span, summary={"modules": depth.modules})
+        except BaseException as error:
+            if state is not None and mark is not None:
+                if span is not None:
+                    span.columns["summary"] = {"modules": depth.modules}
+                state.cut_back(mark, Outcome(None, error).status)
+            raise
+        finally:
+            depth.level = outer
+        with boundary("imports"), nullcontext() if state is None else state.own_time():
+            self._installer.bind_imported(name, is_outermost=outer == 0)
 
-    def _open(self, name: str) -> tuple[ThreadState, Span] | None:
+    def _state(self) -> ThreadState | None:
+        """Whose import this is; nobody's where the lab needs it for its own work."""
         state = ACTIVE.get(threading.get_ident())
         if state is None:
             recorder = self._installer.route()
-            if recorder is None:
-                return None
-            state = recorder.thread_state()
-        if state.spans and state.spans[-1].stage == "recorder":
-            return None  # what the lab needs for its own work is its own time
+            return None if recorder is None else recorder.thread_state()
+        is_own = state.spans and state.spans[-1].stage == "recorder"
+        return None if is_own else state
+
+    def _open(self, state: ThreadState, name: str) -> Span:
         span = state.open("spans", "import", name, function=name)
         searched, started = getattr(self._depth, "search", ("", 0))
         if searched == name:
             span.start = started
-        return state, span
+        return span
 
 
 @contextmanager
 def watched(installer: Installer) -> Iterator[None]:
     """Watch imports until the end of the block."""
     finder = _ImportFinder(installer)
-    sys.meta_path.insert(0, finder)
     try:
+        sys.meta_path.insert(0, finder)
         yield
     finally:
         if finder in sys.meta_path:

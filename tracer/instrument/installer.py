@@ -16,7 +16,7 @@ from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from typing import Any, Final
 
-from tracer.instrument import imports, messages, patching
+from tracer.instrument import building, imports, messages, patching
 from tracer.instrument.loads import load_notes
 from tracer.instrument.stages import Call, Observer, Outcome
 from tracer.instrument.targets import TARGETS, Target, Version
@@ -32,66 +32,95 @@ _COPIES: Final = [target for target in TARGETS if target.is_copy]
 
 
 class Observation:
-    """One observed call: the observer runs before it, then after it, inside the error boundary."""
+    """One observed call: the observer runs before it, then after it, inside the error boundary.
 
-    __slots__ = ("_call", "_observer", "_reentry", "_state", "args", "kwargs")
+    Where it does not come to its end, by a fault of its own or by Ctrl-C, the thread is cut back to
+    how it stood: nothing that it opened stays open, and what comes later is told as usual.
+    """
 
-    def __init__(self, state: ThreadState, call: Call) -> None:
+    __slots__ = (
+        *("_call", "_is_begun", "_mark", "_observe", "_observer", "_reentry", "_state"),
+        *("args", "kwargs"),
+    )
+
+    def __init__(
+        self,
+        state: ThreadState,
+        call: Call,
+        observe: Callable[..., Observer],
+        reentry: tuple[str, int, int] | None,
+    ) -> None:
         self.args = call.args
         self.kwargs = call.kwargs
         self._state = state
         self._call = call
+        self._observe = observe
+        self._reentry = reentry  # until the end the same target on the same object is `super()`'s
+        self._mark = state.mark()
         self._observer: Observer | None = None
-        self._reentry: tuple[str, int, int] | None = None
+        self._is_begun = False
 
-    def begin(self, observe: Callable[..., Observer]) -> Observation:
+    def begin(self) -> None:
         """Run the observer up to its yield; if it fails, the call goes on unobserved."""
         state = self._state
         recorder = state.recorder
         name = self._call.target.name
         recorder.targets_seen[name] += 1
+        if self._reentry is not None:
+            INSTALLER.inside.add(self._reentry)
         before, started = state.recorder_ns, recorder.clock()
         try:
-            observer = observe(state, self._call)
-            changed = next(observer, None)
+            self._observer = self._observe(state, self._call)
+            changed = next(self._observer, None)
             if changed is not None:
                 self.args, self.kwargs = changed
-            self._observer = observer
+            self._is_begun = True
         except Exception as error:
             recorder.failed(name, error)
         finally:
             state.recorder_ns = before + recorder.clock() - started
-        return self
 
     def end(self, result: Any, error: BaseException | None) -> Any:
         """Run the observer to its end; gives the result, or what it put in its place."""
         observer, self._observer = self._observer, None
         state = self._state
         recorder = state.recorder
-        name = self._call.target.name
         if error is None:
-            recorder.targets_done[name] += 1
+            recorder.targets_done[self._call.target.name] += 1
         if self._reentry is not None:
             INSTALLER.inside.discard(self._reentry)
-        if observer is None:
-            return result
         outcome = Outcome(result, error)
         before, started = state.recorder_ns, recorder.clock()
+        is_whole, status = False, "interrupted"
+        try:
+            if observer is not None and self._is_begun:
+                is_whole = self._finish(observer, outcome)
+            status = outcome.status
+        finally:
+            if not is_whole:
+                self._cut_back(observer, status)
+            state.recorder_ns = before + recorder.clock() - started
+        return outcome.result
+
+    def _finish(self, observer: Observer, outcome: Outcome) -> bool:
         try:
             observer.send(outcome)
             observer.close()
         except StopIteration:
             pass
         except Exception as failure:
-            recorder.failed(name, failure)
-        finally:
-            state.recorder_ns = before + recorder.clock() - started
-        return outcome.result
+            self._state.recorder.failed(self._call.target.name, failure)
+            return False
+        return True
 
-    def hold(self, reentry: tuple[str, int, int]) -> None:
-        """Until the end, the same target on the same object is a call of `super()`."""
-        self._reentry = reentry
-        INSTALLER.inside.add(reentry)
+    def _cut_back(self, observer: Observer | None, status: str) -> None:
+        state = self._state
+        if observer is not None:
+            observer.close()
+        load = state.load
+        state.cut_back(self._mark, status)
+        if load is not None and load is not state.load:
+            load_notes.forget_jobs(load)
 
 
 class Installer:
@@ -101,6 +130,7 @@ class Installer:
         self.recorders: list[Recorder] = []
         self.inside: set[tuple[str, int, int]] = set()
         self._lock = threading.RLock()
+        self.meeting = threading.RLock()  # held while the modules of a model are hooked
         self._undo = ExitStack()
         self._attached: list[Installer] = []  # of this attachment: emptied when it ends
         self._placed: dict[tuple[int, str], patching.Placed] = {}
@@ -117,6 +147,15 @@ class Installer:
                     self._undo.close()
                     raise
 
+    def _detach(self) -> None:
+        try:
+            self._undo.close()
+        except BaseException:
+            self._undo.close()  # what an interrupt kept from being undone
+            raise
+        finally:
+            self.inside.clear()
+
     def unsubscribe(self, recorder: Recorder) -> None:
         """Detach if this was the last recording."""
         with self._lock:
@@ -124,17 +163,18 @@ class Installer:
                 return
             try:
                 if len(self.recorders) == 1:
-                    self._undo.close()
-                    self.inside.clear()
+                    self._detach()
             finally:
                 self.recorders.remove(recorder)
-                for identity, load in list(load_notes.JOBS.items()):
+                for load in list(load_notes.JOBS.values()):
                     if load.state.recorder is recorder:  # a load that an interrupt cut off
-                        del load_notes.JOBS[identity]
+                        load_notes.forget_jobs(load)
 
     def forget(self) -> None:
         """In a forked child: the recording goes on in the parent, here all of it is undone."""
         self._lock = threading.RLock()  # another thread may have held it
+        self.meeting = threading.RLock()
+        building.renew_lock()
         recorders, self.recorders = self.recorders, []
         for recorder in recorders:
             recorder.abandon()
@@ -213,9 +253,10 @@ class Installer:
         key = (id(owner), attribute)
         if key in self._placed:
             return
-        placed = patching.place(owner, attribute, wrap, self._while_attached())
+        placed = patching.prepare(owner, attribute, wrap, self._while_attached())
         self._placed[key] = placed
-        self._undo.callback(self._take_away, placed)
+        self._undo.callback(self._take_away, placed)  # first: Ctrl-C may come right after placing
+        patching.put(placed)
 
     def _while_attached(self) -> patching.IsOn:
         """A wrapper that a stranger kept must not wake up when a later recording attaches.
@@ -261,10 +302,7 @@ class Installer:
             reentry = (target.observe + target.attribute, id(args[0]), threading.get_ident())
         if reentry is not None and reentry in self.inside:
             return None
-        observation = Observation(state, Call(target, function, args, kwargs))
-        if reentry is not None:
-            observation.hold(reentry)
-        return observation.begin(observe)
+        return Observation(state, Call(target, function, args, kwargs), observe, reentry)
 
     def _tell_passed_over(self, chosen: Recorder | None) -> None:
         """A recording of this thread that does not get a call of it says so."""

@@ -42,8 +42,6 @@ def _write(installer: Installer, level: str, source: str, text: Any) -> None:
 def listening(installer: Installer) -> Iterator[None]:
     """Listen to loggers and warnings until the end of the block."""
     handler = _MessageHandler(installer)
-    for name in _LOGGERS:
-        logging.getLogger(name).addHandler(handler)
 
     def failed(error: Exception) -> None:
         installer.failed("messages", error)
@@ -55,8 +53,11 @@ def listening(installer: Installer) -> Iterator[None]:
         _write(installer, "warning", place, lambda: f"{category}: {message}")
 
     wrap = patching.observing(warned, failed)
-    placed = patching.place(warnings, "showwarning", wrap, lambda: True)
+    placed = patching.prepare(warnings, "showwarning", wrap, lambda: True)
     try:
+        for name in _LOGGERS:
+            logging.getLogger(name).addHandler(handler)
+        patching.put(placed)
         yield
     finally:
         if not patching.undo(placed):

@@ -22,11 +22,11 @@ from typing import Any, Final
 
 import torch
 
-from tracer.instrument import measure, module_arguments
+from tracer.instrument import graphs, measure, module_arguments
 from tracer.instrument.hooks import AbsentFromCopies, InertInCopies
 from tracer.instrument.targets import STAND_IN
 from tracer.recorder import Recorder
-from tracer.rows import Circumstances, Frame, ModuleSlot
+from tracer.rows import INTERRUPTED, Circumstances, Frame, ModuleSlot
 from tracer.spans import ThreadState
 
 # Of this file, not of each module: one that every call finds where the call before it did.
@@ -42,56 +42,91 @@ _COPYING: Final = {
 }
 _FAILED: Final = object()
 """What a call made that raised an exception."""
-
-
-def watch_module(
-    recorder: Recorder, model: str, path: str, module: Any, *, by_torch: bool
-) -> Iterator[Any]:
-    """Be told of a module's calls; yields a handle for each thing that is placed, as it is.
-
-    Args:
-        recorder: The recording that is told.
-        model: The model's short id.
-        path: The module's path in it.
-        module: Any `nn.Module`.
-        by_torch: With torch's hooks, even where its place for a stand-in is free.
-    """
-    slot = ModuleSlot(model, path, type(module).__name__)
-    slot.source = recorder.places.source(type(module).forward)
-    watch = ModuleWatch(recorder, recorder.add_slot(slot), module)
-    if not by_torch and has_free_place(module):
-        yield StandIn(watch, module)
-        return
-    # The function and its object: to call a bound method would be one more step.
-    yield module.register_forward_pre_hook(InertInCopies(ModuleWatch.enter, watch))
-    # `always_call` and keywords cost nothing in torch; without the first an error would stay open.
-    leaving = InertInCopies(ModuleWatch.leave, watch)
-    yield module.register_forward_hook(leaving, with_kwargs=True, always_call=True)
+_CALL_OF_TORCH: Final = torch.nn.Module.__call__.__code__
+_holders: Final = sys.getrefcount
 
 
 def has_free_place(module: Any) -> bool:
     """Whether torch will look for a stand-in of the module's call, and there is none yet."""
     kind = type(module)
     is_asked = kind.__call__ is torch.nn.Module.__call__
-    # A class that copies itself may copy the stand-in too, and the copy would call the original.
+    # A class that copies itself may copy the stand-in too, which each call would have to find out.
     is_plain = all(getattr(kind, name, None) is usual for name, usual in _COPYING.items())
+    is_plain = is_plain or issubclass(kind, torch.jit.ScriptModule)  # which takes no hooks
     return is_asked and is_plain and getattr(module, STAND_IN, _FAILED) is None
 
 
-class StandIn:
-    """The lab's function in the place of a module's call, until it is removed."""
+def watch_module(
+    recorder: Recorder, model: str, path: str, module: Any, *, by_torch: bool
+) -> Watched:
+    """Be told of a module's calls until what this gives is removed; see `Watched.place`."""
+    watched = Watched(path, module)
+    watched.place(recorder, model, by_torch=by_torch)
+    return watched
 
-    __slots__ = ("_module", "_ours")
 
-    def __init__(self, watch: ModuleWatch, module: Any) -> None:
-        self._module = watch.module
-        self._ours = vars(module)[STAND_IN] = AbsentFromCopies(ModuleWatch.called, watch)
+class Watched:
+    """One module whose calls are told, until it is removed.
 
-    def remove(self) -> None:
-        """Take it away; what somebody else put in its place stays."""
-        module = self._module()
-        if module is not None and vars(module).get(STAND_IN) is self._ours:
+    Attributes:
+        path: The module's path in its model.
+        module: Gives the module, as long as it exists.
+    """
+
+    __slots__ = ("_hooks", "_stand_in", "_watch", "module", "path")
+
+    def __init__(self, path: str, module: Any) -> None:
+        self.path = path
+        self.module: Callable[[], Any] = weakref.ref(module)
+        self._watch: ModuleWatch | None = None
+        self._stand_in: Any = None
+        self._hooks: list[Any] = []
+
+    def place(self, recorder: Recorder, model: str, *, by_torch: bool) -> None:
+        """Be told of the module's calls.
+
+        Args:
+            recorder: The recording that is told.
+            model: The model's short id.
+            by_torch: With torch's hooks, even where its place for a stand-in is free.
+        """
+        module = self.module()
+        slot = ModuleSlot(model, self.path, type(module).__name__)
+        slot.source = recorder.places.source(getattr(type(module), "forward", None))
+        watch = self._watch = ModuleWatch(recorder, recorder.add_slot(slot), module)
+        if not by_torch and has_free_place(module):
+            self._stand_in = watch.stand_in = AbsentFromCopies(ModuleWatch.called, watch)
+            vars(module)[STAND_IN] = self._stand_in
+            return
+        # The function and its object: to call a bound method would be one more step.
+        before = InertInCopies(ModuleWatch.enter, watch)
+        self._hooks.append(module.register_forward_pre_hook(before))
+        # `always_call` and keywords cost nothing in torch; without the first an error stays open.
+        after = InertInCopies(ModuleWatch.leave, watch)
+        self._hooks.append(
+            module.register_forward_hook(after, with_kwargs=True, always_call=True)
+        )
+
+    @property
+    def is_in_place(self) -> bool:
+        """Whether nobody has taken the stand-in away."""
+        if self._stand_in is None:
+            return len(self._hooks) == 2
+        return vars(self.module()).get(STAND_IN) is self._stand_in
+
+    def remove(self) -> bool:
+        """Take it away, whatever of it was placed; False where somebody else had done so before."""
+        module, stand_in, self._stand_in = self.module(), self._stand_in, None
+        for hook in self._hooks:
+            hook.remove()
+        if self._watch is not None:
+            self._watch.stand_in = None  # whoever has it still is a copy, or a stranger
+        if module is None or stand_in is None:
+            return True
+        is_ours = vars(module).get(STAND_IN) is stand_in
+        if is_ours:
             del vars(module)[STAND_IN]
+        return is_ours
 
 
 class ModuleWatch:
@@ -99,7 +134,7 @@ class ModuleWatch:
 
     __slots__ = (
         *("recorder", "slot", "module", "listening", "clock", "next_seq", "values"),
-        *("known", "last"),
+        *("known", "last", "stand_in"),
     )
 
     def __init__(self, recorder: Recorder, slot: int, module: Any) -> None:
@@ -116,11 +151,19 @@ class ModuleWatch:
         # Place and slot of the module around at the last call, and what calls from there share;
         # at first a place that no call is made from.
         self.last: tuple[Any, int, Circumstances] = (self, -1, _NOTHING)
+        self.stand_in: Any = None
 
     def called(self, *args: Any, **kwargs: Any) -> Any:
         """What stands in for the module's call: does what torch would, and tells of it."""
-        call = self.module()._call_impl  # asked for each time: somebody may have changed it
-        if _is_traced() or (state := self.listening.get(_ident())) is None:
+        if _is_traced():
+            return self.module()._call_impl(*args, **kwargs)
+        module = self.module()
+        if module is None or _holders(self.stand_in) != _USUAL_HOLDERS:
+            module = self._called_module()
+            if module is not self.module():
+                return module._call_impl(*args, **kwargs)
+        call = module._call_impl  # asked for each time: somebody may have changed it
+        if (state := self.listening.get(_ident())) is None:
             return call(*args, **kwargs)
         if _graph_of_trace() is not None:
             self._tell_traced()
@@ -136,6 +179,22 @@ class ModuleWatch:
             raise
         self.ended(state, frame, self.clock(), args, kwargs, output)
         return output
+
+    def _called_module(self) -> Any:
+        """The module that is called, which may not be the one that this stands in for.
+
+        Who copies a module by copying its attributes copies the stand-in too; out of such a copy it
+        is taken here, before the copy calls itself.
+        """
+        caller = sys._getframe(2)
+        if caller.f_code is not _CALL_OF_TORCH:
+            return self.module()
+        called = caller.f_locals["self"]
+        stand_in = vars(called).get(STAND_IN)
+        is_ours = type(stand_in) is AbsentFromCopies and stand_in.args[0] is self
+        if is_ours and called is not self.module():
+            del vars(called)[STAND_IN]
+        return called
 
     def _tell_traced(self) -> None:
         """Sizes are tensors of the graph now: to ask for one would write into the user's graph."""
@@ -182,11 +241,11 @@ class ModuleWatch:
     ) -> None:
         """The row of a call that has ended, well or not."""
         frames = state.frames
-        if not (frames and frames[-1] is frame) and not _unwind(state, frame):
-            return
-        frames.pop()
-        seq, state.top = frame[:2]
         try:
+            if not (frames and frames[-1] is frame) and not _unwind(state, frame):
+                return
+            frames.pop()
+            seq, state.top = frame[:2]
             given = args[0] if args else None
             if given.__class__ is not _Tensor:
                 given = first_tensor(given if args else kwargs)
@@ -203,10 +262,20 @@ class ModuleWatch:
             except TypeError:  # an export's sizes are symbols, which have no number
                 shapes = (None, None)
             state.rows.append((frame, state.context, end, shapes, dtype, last[2]))
-            if self.values and made is not None and not made.is_meta:
+            if self.values and made is not None:
+                self._tell_values(state, seq, made)
+        except BaseException as error:
+            _cut_short(state, frame)
+            if not isinstance(error, Exception):  # Ctrl-C is the user's
+                raise
+            self.recorder.failed("module hook", error)  # raised, it would abort the forward
+
+    def _tell_values(self, state: ThreadState, seq: int, made: Any) -> None:
+        if graphs.is_drawn():
+            self.recorder.fault("values of modules", graphs.UNREAD)
+        elif not graphs.is_without_values(made):
+            with graphs.unseen():
                 state.values[seq] = _statistics(made)
-        except Exception as error:  # what raises here would abort the user's forward
-            self.recorder.failed("module hook", error)
 
     def _look(
         self,
@@ -235,6 +304,15 @@ class ModuleWatch:
         if made is not None and status == "ok":
             self.last = last
         return last
+
+
+def _cut_short(state: ThreadState, frame: Frame) -> None:
+    """A call whose row was not finished is told as one whose end nobody saw."""
+    if _unwind(state, frame):
+        state.frames.pop()
+    state.top = frame[1]
+    if not state.rows or state.rows[-1][0] is not frame:
+        state.rows.append((frame, state.context, None, (None, None), None, INTERRUPTED))
 
 
 def _unwind(state: ThreadState, frame: Frame) -> bool:
@@ -272,3 +350,26 @@ def _statistics(tensor: Any) -> tuple[float, float, float, int]:
         float(kept.abs().max()),
         int(values.numel() - kept.numel()),
     )
+
+
+def _usual_holders() -> int:
+    """How often a stand-in is referred to while it is called, if its module has no copy."""
+    counts: list[int] = []
+
+    class Probe:
+        """Asks as `ModuleWatch` does."""
+
+        __slots__ = ("stand_in",)
+
+        def called(self) -> None:
+            counts.append(_holders(self.stand_in))
+
+    module, probe = torch.nn.Module(), Probe()
+    stand_in = probe.stand_in = AbsentFromCopies(Probe.called, probe)
+    vars(module)[STAND_IN] = stand_in
+    module()
+    return counts[0]
+
+
+_USUAL_HOLDERS: Final = _usual_holders()
+"""More of them mean that a copy of the module's attributes has it too, or a stranger."""

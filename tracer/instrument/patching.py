@@ -14,20 +14,29 @@ from types import FunctionType
 from typing import Any, Final, Protocol
 
 _ABSENT: Final = object()
+_BEFORE: Final = object()
+_CALLED: Final = object()
+"""In the place of an observed call's result: it has not begun, or goes on."""
 
 
 class Observation(Protocol):
-    """One observed call: possibly other arguments, and what to do when it ended."""
+    """One observed call: possibly other arguments, and what to do as it begins and ends."""
 
     args: tuple[Any, ...]
     kwargs: dict[str, Any]
 
+    def begin(self) -> None:
+        """The call begins; whatever happens from here on, its end is told."""
+
     def end(self, result: Any, error: BaseException | None) -> Any:
-        """The call returned `result` or raised `error`; gives what the caller gets."""
+        """The call returned `result` or raised `error`; gives what the caller gets.
+
+        An interrupt may come out of `begin`, or of this itself: then it is told once more, of that.
+        """
 
 
 Begin = Callable[[Callable[..., Any], tuple[Any, ...], dict[str, Any]], Observation | None]
-"""Told of a call with the original function and its arguments; None leaves it unobserved."""
+"""Asked of a call with the original function and its arguments; None leaves it unobserved."""
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -56,7 +65,7 @@ def _never() -> bool:
 
 
 def observing(begin: Begin, failed: Callable[[Exception], None], is_traced: IsOn = _never) -> Wrap:
-    """Stand-ins that do what the original does and tell `begin` about each call.
+    """Stand-ins that do what the original does and ask `begin` about each call.
 
     What goes wrong in `begin` goes to `failed`, and the call goes on unobserved. `is_traced` is
     asked first: while a compiler traces through a stand-in, it is the original and nothing else.
@@ -76,16 +85,18 @@ def observing(begin: Begin, failed: Callable[[Exception], None], is_traced: IsOn
                 failed(error)
             if observation is None:
                 return original(*args, **kwargs)
+            result: Any = _BEFORE
             try:
+                observation.begin()
+                result = _CALLED
                 result = original(*observation.args, **observation.kwargs)
+                return observation.end(result, None)
             except BaseException as error:
                 observation.end(None, error)
-                raise
-            try:
-                result = observation.end(result, None)
-            except Exception as error:
+                if result is _CALLED or not isinstance(error, Exception):
+                    raise
                 failed(error)
-            return result
+            return original(*args, **kwargs) if result is _BEFORE else result
 
         return wrapper
 
@@ -98,12 +109,27 @@ def place(owner: Any, attribute: str, wrap: Wrap, is_on: IsOn) -> Placed:
     Raises:
         AttributeError: neither the owner nor a base class has it.
     """
+    placed = prepare(owner, attribute, wrap, is_on)
+    put(placed)
+    return placed
+
+
+def prepare(owner: Any, attribute: str, wrap: Wrap, is_on: IsOn) -> Placed:
+    """Make a patch without putting it in place; to undo it is safe before and after that.
+
+    Raises:
+        AttributeError: neither the owner nor a base class has it.
+    """
     before = _without_stale(vars(owner).get(attribute, _ABSENT))
     raw = before if before is not _ABSENT else _without_stale(_inherited(owner, attribute))
     ours = _stand_in(owner, raw, lambda original: wrap(original, is_on))
     _STAND_INS[_function(ours)] = raw, is_on
-    setattr(owner, attribute, ours)
     return Placed(owner, attribute, before, ours)
+
+
+def put(placed: Placed) -> None:
+    """Put a patch in place."""
+    setattr(placed.owner, placed.attribute, placed.ours)
 
 
 def _stand_in(owner: Any, raw: Any, wrapped: Callable[[Any], Callable[..., Any]]) -> Any:

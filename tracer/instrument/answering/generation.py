@@ -115,10 +115,10 @@ def pipeline(state: ThreadState, call: Call) -> Observer:
     model = getattr(pipe, "model", None)
     name = None if model is None else recorder.models.of(model)
     span = open_call(state, call, f"{type(pipe).__name__}.__call__", "pipeline", model=name)
-    running: dict[int, Any] = recorder.notes.setdefault("pipelines", {})
-    outer, running[state.ident] = running.get(state.ident), (pipe, call.kwargs)
+    outer = state.notes.get("runs")
+    state.note("runs", (pipe, call.kwargs))
     outcome = yield None
-    running[state.ident] = outer
+    state.note("runs", outer)
     state.close(span, outcome.status)
     recorder.flush_if_due(state)
 

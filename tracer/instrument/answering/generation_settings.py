@@ -90,7 +90,7 @@ def _of_model(run: Run, name: str, value: Any) -> Any:
 
 def origin_of(run: Run, name: str, value: Any) -> tuple[str, Any]:
     """Where a value in force comes from, and what the user asked for (None when nothing)."""
-    pipeline, asked = run.recorder.notes.get("pipelines", {}).get(run.state.ident) or (None, {})
+    pipeline, asked = run.state.notes.get("runs") or (None, {})
     value = plain(value)
     if run.own_config.get(name) != value and _is_of_pipeline(pipeline, asked, name, value):
         return "pipeline", None

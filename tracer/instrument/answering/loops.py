@@ -23,9 +23,10 @@ from tracer.instrument.answering.feeding import (
 from tracer.instrument.answering.step import Row
 from tracer.instrument.hooks import InertInCopies, every_module
 from tracer.instrument.installer import tracing_test
+from tracer.instrument.modules import handles
 from tracer.instrument.stages import Call, Outcome
 from tracer.recorder import Recorder
-from tracer.spans import Span, ThreadState
+from tracer.spans import ACTIVE, Span, ThreadState
 
 _CHOOSING: Final = 16
 """Loops whose last logits are kept at once; each takes a vocabulary of numbers for each row."""
@@ -99,7 +100,7 @@ def begin(state: ThreadState, call: Call, model: Any, around: Span) -> Step | No
     step.fed_at, step.positions = fed_at, None if positions is None else ends(positions)
     state.counts = {}
     _watch_positions(recorder, model)
-    recorder.notes.setdefault("loop_steps", {})[state.ident] = step
+    state.note("loop step", step)
     first = next(model.parameters(), None)
     step.timer = device_time.begin(model, None if first is None else first.device)
     step.started = recorder.clock()
@@ -167,7 +168,7 @@ def end(state: ThreadState, step: Step, outcome: Outcome) -> None:
     if step.timer is not None:
         with recorder.guard("device time"):
             step.timer.end()
-    recorder.notes["loop_steps"].pop(state.ident, None)
+    state.note("loop step", None)
     state.mute(False)
     row = state.close_held(step.span, outcome.status)
     counts, state.counts = state.counts, step.outer_counts
@@ -274,20 +275,25 @@ def _watch_positions(recorder: Recorder, model: Any) -> None:
     name = recorder.models.of(model)
     if name in watched or recorder.options.detail == "stages":
         return
-    watched.add(name)
-    steps: dict[int, Step] = recorder.notes.setdefault("loop_steps", {})
+    from tracer.instrument import graphs  # which needs torch; a model brings it along
+
     is_traced, ident = tracing_test(), threading.get_ident
 
     def rotating(module: Any, args: Any, kwargs: Any) -> None:
         if is_traced():
             return
-        step = steps.get(ident())
+        state = ACTIVE.get(ident())
+        if state is None or state.recorder is not recorder:
+            return
+        step = state.notes.get("loop step")
         if step is not None and step.positions is None:
             given = kwargs.get("position_ids", args[1] if len(args) > 1 else None)
             if hasattr(given, "ndim"):
-                step.positions = ends(given)
+                with graphs.unseen():
+                    step.positions = ends(given)
 
     for module in every_module(model):
         if caches.is_rotary(type(module).__name__):
             handle = module.register_forward_pre_hook(InertInCopies(rotating), with_kwargs=True)
-            recorder.notes["handles"].append(handle)
+            handles(recorder).append(handle)
+    watched.add(name)

@@ -88,7 +88,7 @@ def begin(state: ThreadState, event: int, model: Any, given: dict[str, Any]) -> 
             "encoder" if model.config.is_encoder_decoder else None,
         )
         fed.note_positions(given.get("position_ids"))
-        _running(recorder)[state.ident] = fed
+        state.note("being fed", fed)
         return fed
     return None
 
@@ -96,7 +96,7 @@ def begin(state: ThreadState, event: int, model: Any, given: dict[str, Any]) -> 
 def end(state: ThreadState, fed: Fed) -> None:
     """The forward has ended, well or not: tell the prompt, or keep it until it can be read."""
     recorder = state.recorder
-    _running(recorder).pop(state.ident, None)
+    state.note("being fed", None)
     with state.own_work("prompt of a forward"), recorder.guard("tokens"):
         fed.features.clear()
         if fed.ids.device.type == "cpu":
@@ -105,14 +105,10 @@ def end(state: ThreadState, fed: Fed) -> None:
             _waiting(recorder).append(fed)
 
 
-def running(recorder: Recorder, ident: int) -> Fed | None:
+def running(state: ThreadState) -> Fed | None:
     """The prompt that a forward of this thread consumes now."""
-    return _running(recorder).get(ident)
-
-
-def _running(recorder: Recorder) -> dict[int, Fed]:
-    found: dict[int, Fed] = recorder.notes.setdefault("being_fed", {})
-    return found
+    fed: Fed | None = state.notes.get("being fed")
+    return fed
 
 
 def _fits(encoding: Encoding, ids: Any) -> bool:

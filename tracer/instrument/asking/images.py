@@ -62,10 +62,10 @@ def _waiting(recorder: Recorder) -> list[tuple[int, Image]]:
     return waiting
 
 
-def _being_fetched(recorder: Recorder) -> dict[int, list[Image]]:
-    """Images and videos whose fetching has begun and not ended, innermost last, by thread."""
-    fetching: dict[int, list[Image]] = recorder.notes.setdefault("fetching", {})
-    return fetching
+def _being_fetched(state: ThreadState) -> Image | None:
+    """The image or video whose fetching has begun in a thread and not ended, the innermost one."""
+    image: Image | None = state.notes.get("fetching")
+    return image
 
 
 def found(state: ThreadState, call: Call) -> Observer:
@@ -82,15 +82,13 @@ def fetched(state: ThreadState, call: Call) -> Observer:
     given = element.get(kind, element.get("image_url"))
     image = _given(given, kind)
     span = open_span(state, call)
-    fetching = _being_fetched(state.recorder)
     # The helper fetches a video's frames in threads of its own, as images.
-    is_frame = kind == "image" and any(
-        waiting and waiting[-1].kind == "video" for waiting in list(fetching.values())
-    )
-    own = fetching.setdefault(state.ident, [])
-    own.append(image)
+    around = [_being_fetched(one) for one in list(state.recorder.threads.values())]
+    is_frame = kind == "image" and any(one and one.kind == "video" for one in around)
+    outer = _being_fetched(state)
+    state.note("fetching", image)
     outcome = yield None
-    own.pop()
+    state.note("fetching", outer)
     image.fetch_ns = state.recorder.clock() - span.start
     state.close(span, outcome.status, summary={"source": image.source_kind})
     if outcome.error is not None or is_frame:
@@ -145,28 +143,27 @@ def loaded(state: ThreadState, call: Call) -> Observer:
 
 def converted(state: ThreadState, call: Call) -> Observer:
     """`to_rgb` inside the helper: it is handed the picture as it was opened."""
-    own = _being_fetched(state.recorder).get(state.ident)
+    own = _being_fetched(state)
     picture = call.argument(0, "pil_image")
-    if own:
-        own[-1].mode = _mode_of(picture)
-        own[-1].original_w, own[-1].original_h = _size_of(picture)
+    if own is not None:
+        own.mode = _mode_of(picture)
+        own.original_w, own.original_h = _size_of(picture)
     yield None
 
 
 def resized(state: ThreadState, call: Call) -> Observer:
     """`smart_resize` inside the helper: it is handed a size and the limits."""
-    own = _being_fetched(state.recorder).get(state.ident)
+    own = _being_fetched(state)
     outcome = yield None
-    if not own or outcome.error is not None:
+    if own is None or outcome.error is not None:
         return
     resize = resizes.of_call("helper", call, outcome.result)
-    image = own[-1]
-    if image.original_w is None or image.original_h is None:
+    if own.original_w is None or own.original_h is None:
         # A video out of a file: its frames as they were decoded.
-        image.original_w, image.original_h = resize.before
-    elif image.kind == "image":  # where the message asked for a size, that one is rounded
-        resize = dataclasses.replace(resize, before=(image.original_w, image.original_h))
-    image.resizes.append(resize)
+        own.original_w, own.original_h = resize.before
+    elif own.kind == "image":  # where the message asked for a size, that one is rounded
+        resize = dataclasses.replace(resize, before=(own.original_w, own.original_h))
+    own.resizes.append(resize)
 
 
 def configured(state: ThreadState, call: Call) -> Observer:

@@ -94,7 +94,7 @@ class InForce:
 def strategies(state: ThreadState, call: Call) -> Observer:
     """`_get_padding_truncation_strategies`: what the arguments of a tokenizer come to."""
     outcome = yield None
-    work: Work | None = state.recorder.notes.get("encoding", {}).get(state.ident)
+    work: Work | None = state.notes.get("encoding")
     if work is not None and outcome.error is None:
         padding, truncation, length, *_ = outcome.result
         work.settings.strategies = (_word(padding), _word(truncation), length)
@@ -105,7 +105,7 @@ def merged(state: ThreadState, call: Call) -> Observer:
     span = open_span(state, call)
     outcome = yield None
     state.close(span, outcome.status)
-    work: Work | None = state.recorder.notes.get("encoding", {}).get(state.ident)
+    work: Work | None = state.notes.get("encoding")
     if work is not None and outcome.error is None:
         work.settings.merged = {
             group: dict(values) if isinstance(values, dict) else values

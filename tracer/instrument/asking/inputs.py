@@ -47,12 +47,16 @@ class Work:
     owner: Any
     texts: list[Any]
     asked: dict[str, Any]
-    modules: _ModuleCounter
+    modules: _ModuleCounter = dataclasses.field(default_factory=lambda: _ModuleCounter())
     images: list[Image] = dataclasses.field(default_factory=list)
     pieces: list[Pieces | None] = dataclasses.field(default_factory=list)
     settings: input_settings.InForce = dataclasses.field(default_factory=input_settings.InForce)
     ids: list[list[int]] = dataclasses.field(default_factory=list)
     mask: list[list[int]] | None = None
+
+    def cut_short(self) -> None:
+        """An interrupt has ended the call inside the lab."""
+        self.modules.stop()
 
 
 class _ModuleCounter:
@@ -60,12 +64,14 @@ class _ModuleCounter:
 
     def __init__(self) -> None:
         self.calls = 0
+        self._handle: Any = None
+
+    def start(self) -> None:
+        """Count from now on."""
         torch = sys.modules.get("torch")
-        self._handle = (
-            torch.nn.modules.module.register_module_forward_pre_hook(self._count)
-            if torch is not None
-            else None
-        )
+        if torch is not None:
+            module = torch.nn.modules.module
+            self._handle = module.register_module_forward_pre_hook(self._count)
 
     def _count(self, module: Any, args: Any) -> None:
         self.calls += 1
@@ -78,8 +84,7 @@ class _ModuleCounter:
 
 def current(state: ThreadState) -> Work | None:
     """The encoding call that this thread is inside of."""
-    works: dict[int, Work] = state.recorder.notes.setdefault("encoding", {})
-    work = works.get(state.ident)
+    work: Work | None = state.notes.get("encoding")
     is_open = work is not None and any(span is work.span for span in state.spans)
     return work if is_open else None
 
@@ -89,8 +94,9 @@ def _begin(state: ThreadState, call: Call, texts: Any) -> Work:
     span = open_call(state, call, name, call.target.stage)
     listed = list(texts) if isinstance(texts, list | tuple) else [texts]
     asked = input_settings.asked_of(call)
-    work = Work(span, call.args[0], listed if texts is not None else [], asked, _ModuleCounter())
-    state.recorder.notes["encoding"][state.ident] = work
+    work = Work(span, call.args[0], listed if texts is not None else [], asked)
+    state.note("encoding", work)
+    work.modules.start()
     return work
 
 
@@ -108,7 +114,7 @@ def _end(state: ThreadState, call: Call, work: Work, status: str, result: Any) -
         rates.add_times(videos, work, result)
         summary |= _counts(encoding, work) | _shapes(result)
         input_settings.tell(state.recorder, work.span.seq, work)
-    state.recorder.notes["encoding"].pop(state.ident, None)
+    state.note("encoding", None)
     state.close(work.span, status, summary=summary)
 
 

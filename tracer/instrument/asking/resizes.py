@@ -95,14 +95,15 @@ def watch(part: Any) -> None:
 def processed(state: ThreadState, call: Call) -> Observer:
     """The size function inside an image processor; pictures of one size are asked for once."""
     outcome = yield None
-    seen: list[Resize] = state.recorder.notes.setdefault("resizes", {}).setdefault(state.ident, [])
     if outcome.error is None:
-        seen.append(of_call("processor", call, outcome.result))
+        made = of_call("processor", call, outcome.result)
+        state.note("resizes", [*state.notes.get("resizes", ()), made])
 
 
 def taken(state: ThreadState) -> list[Resize]:
     """What this thread's image processor has computed since it was asked the last time."""
-    seen: list[Resize] = state.recorder.notes.setdefault("resizes", {}).pop(state.ident, [])
+    seen: list[Resize] = state.notes.get("resizes", [])
+    state.note("resizes", [])
     return seen
 
 

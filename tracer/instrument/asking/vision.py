@@ -126,7 +126,7 @@ def _merged(recorder: Recorder) -> Callable[..., None]:
 
 def _prompt_of(state: ThreadState) -> Run | Fed | None:
     found: Run | None = state.run
-    return found or fed.running(state.recorder, state.ident)
+    return found or fed.running(state)
 
 
 def _consumed(recorder: Recorder) -> tuple[ThreadState | None, Run | Fed | None]:

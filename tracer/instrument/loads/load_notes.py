@@ -238,6 +238,13 @@ class Load:
         self.placings_seen.append((param, seen.end - seen.start))
 
 
+def forget_jobs(load: Load) -> None:
+    """A load is over: what it handed out is nobody's job any more."""
+    for identity, of in list(JOBS.items()):
+        if of is load:
+            JOBS.pop(identity, None)
+
+
 def job_state(args: tuple[Any, ...]) -> ThreadState | None:
     """State of a worker thread that takes up a job of a load: its spans lie below the load's."""
     load = JOBS.get(id(args[0])) if args else None

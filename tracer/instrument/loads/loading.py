@@ -100,10 +100,10 @@ def model_call(state: ThreadState, call: Call) -> Observer:
                 load_facts.note_finished(load, model, outer)
         else:
             load_facts.tell_failed(load)
-    at_once.end(state, load, outer)
     for identity in load.keys:
         JOBS.pop(identity, None)
     load.keys.clear()
+    at_once.end(state, load, outer)
     state.close(span, outcome.status, model=load.model)
     if outcome.error is None and recorder.options.verify_weights:
         with state.own_time():
