@@ -142,16 +142,17 @@ def test_a_page_of_text_is_not_searched():
 # Calls whose texts are names: of spans, of the recorder's own work, of what is kept for later.
 NAMING = {
     "own_work", "guard", "Guard", "open_span", "open_call", "open_build", "sample_memory",
-    "facts_of", "setdefault", "get", "pop", "phrase", "compile",
+    "facts_of", "setdefault", "get", "pop", "note", "phrase", "compile",
 }  # fmt: skip
 # Texts there that are no reason.
 NO_REASONS = {
     # names of spans, samples and the recorder's own work
     "weights compared with their sources", "facts of the load", "module hook",
     "before the first forward", "after the first forward", "first forward", "between reads",
+    "values of modules", "tracer journal",
     # keys and values that stand for themselves
     "not compared", "partly cold", "stop string", "by position", "by keyword",
-    "given, not recorded",
+    "given, not recorded", "{} (as byte {})",
     # what a target's condition is called, what the manifest says of costs, and Python's own errors
     "{}: a tensor had a place in the model",
     "{}: a tensor had a place that is not cut between ranks",

@@ -154,15 +154,13 @@ def _tell(
     vocabulary: Vocabulary | None,
 ) -> None:
     """Write the choices of a forward, and what the model itself held likeliest."""
-    spread = Spread.over_all(made.logits)
+    is_moved = places != list(range(len(made.logits)))
+    spread = Spread.over_all(made.logits[places] if is_moved else made.logits)
     best_scores, best_ids = spread.best(recorder.options.top_k)
-    ids = [[one] for one in chosen]
-    if places != list(range(len(made.logits))):
-        spread.scores = spread.scores[places]
-    own = spread.at(ids)
+    own = spread.at([[one] for one in chosen])
     ranks = spread.rank(own)
     for row, (place, token_id) in enumerate(zip(places, chosen, strict=True)):
-        total, key = spread.log_total[place], {"step": made.step, "row": row, "offset": 0}
+        total, key = spread.log_total[row], {"step": made.step, "row": row, "offset": 0}
         recorder.add_fact(
             "choices",
             made.call,
@@ -172,10 +170,10 @@ def _tell(
             text=read[row],
             raw_logprob=own[row][0] - total,
             raw_rank=ranks[row][0],
-            raw_entropy=spread.entropy[place],
+            raw_entropy=spread.entropy[row],
             parent_row=place,
         )
-        best = best_ids[place]
+        best = best_ids[row]
         recorder.add_facts(
             "candidates",
             made.call,
@@ -184,6 +182,6 @@ def _tell(
             token_rank=list(range(len(best))),
             token_id=best,
             text=[vocabulary.text(one) for one in best] if vocabulary else None,
-            raw_logit=best_scores[place],
-            raw_probability=[math.exp(score - total) for score in best_scores[place]],
+            raw_logit=best_scores[row],
+            raw_probability=[math.exp(score - total) for score in best_scores[row]],
         )
