@@ -5,6 +5,7 @@ import pytest
 import torch
 from instrument.families import FAMILIES
 from instrument.test_cache_reuse import CACHE
+from torch._subclasses.fake_tensor import FakeTensorMode
 
 import tracer
 from tracer.instrument.installer import release
@@ -153,6 +154,32 @@ def test_a_forward_whose_last_place_ends_no_row_has_no_opinion_of_a_choice(given
         mask = torch.ones(2, 5, dtype=torch.long)
         model(input_ids=torch.tensor([[5], [6]]), attention_mask=mask, **{CACHE: cache})
     assert recording.trace.rows("choices") == 0
+
+
+def test_a_loop_over_shapes_alone_has_steps_and_no_choices():
+    model = _built("llama")
+    shapes = FakeTensorMode(allow_non_fake_inputs=True)
+    with torch.no_grad(), tracer.record(strict=True) as recording, shapes:
+        cache = model(input_ids=torch.ones(1, 4, dtype=torch.long))[CACHE]
+        model(input_ids=torch.ones(1, 1, dtype=torch.long), **{CACHE: cache})
+    trace = recording.trace
+    assert trace["steps"]["cache_tokens_after"].tolist() == [4, 5]
+    assert trace.rows("choices") == trace.rows("faults") == 0
+
+
+@pytest.mark.filterwarnings("ignore::UserWarning")  # torch has no rule for sdpa there
+def test_a_forward_under_vmap_that_makes_a_cache_keeps_nothing_to_read():
+    model = _built("llama")
+
+    def made(ids):
+        return model(input_ids=ids, use_cache=True).logits
+
+    with torch.no_grad():
+        plain = torch.func.vmap(made)(torch.tensor(ROWS)[:, None])
+        with tracer.record(strict=True) as recording:
+            logits = torch.func.vmap(made)(torch.tensor(ROWS)[:, None])
+    assert torch.equal(plain, logits)
+    assert recording.trace.rows("steps") == 1
 
 
 def test_logits_wait_for_the_newest_loops_alone():

@@ -56,8 +56,10 @@ class Choosing:
         self, call: int, step: int, held: int | None, given: Mapping[str, Any], result: Any
     ) -> None:
         """Copy the end of a forward; one with labels is no step of an answer."""
+        from tracer.instrument import graphs  # which needs torch; logits bring it along
+
         logits: Any = getattr(result, "logits", None)
-        is_whole = getattr(logits, "ndim", 0) == 3 and not logits.is_meta
+        is_whole = getattr(logits, "ndim", 0) == 3 and graphs.is_readable(logits)
         if held is not None and is_whole and given.get("labels") is None and _ends_rows(given):
             self.made = Made(call, step, held, logits[:, -1].detach().clone())
 
