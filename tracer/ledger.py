@@ -258,9 +258,7 @@ class Ledger:
         else:
             self.hand_over(table, lambda: self._write(table, rows), let_go)
 
-    def hand_over(
-        self, table: str, write: Callable[[], None], let_go: Callable[[], None]
-    ) -> None:
+    def hand_over(self, table: str, write: Callable[[], None], let_go: Callable[[], None]) -> None:
         """Write rows and let go of them: both or neither, wherever Ctrl-C strikes.
 
         Args:
@@ -273,7 +271,7 @@ class Ledger:
             write()
             let_go()
         except BaseException as error:
-            # What the lab itself can't write now it never can; what is kept waits for the next time.
+            # What the lab can't write now it never can; what is kept waits for the next time.
             if isinstance(error, Exception) or self.sink.rows_of(table) != before:
                 let_go()
             raise

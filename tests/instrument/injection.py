@@ -26,9 +26,9 @@ def is_of_the_recorder(code: CodeType) -> bool:
     return code.co_filename.startswith(RECORDER)
 
 
-# What tells of a module that has run, but for its own entry; the error boundary itself; the question
-# whether a session lasts, a comparison; and generators, which are also called to be closed, when
-# nobody can hear them raise.
+# What tells of a module that has run, but for its own entry; the error boundary itself; questions
+# such as whether a session lasts, and comparisons; and generators, which are also called to be
+# closed, when nobody can hear them raise.
 _UNGUARDED = ("ended", "guard", "__enter__", "__exit__", "failed", "fault", "is_on", "<genexpr>")
 
 

@@ -1,4 +1,4 @@
-"""Ctrl-C inside the lab's own code: it comes through, and the thread's later calls are told whole."""
+"""Ctrl-C inside the lab's own code comes through, and later calls of the thread are told whole."""
 
 import contextlib
 import gc
@@ -60,15 +60,23 @@ def _last_seq():
     return INSTALLER.recorders[-1].next_seq()
 
 
+@contextlib.contextmanager
+def _let_pass(error):
+    """Whatever comes out of the block is the very interrupt that was raised in it."""
+    caught = None
+    try:
+        yield
+    except KeyboardInterrupt as interrupt:
+        caught = interrupt
+    assert caught in (None, error)
+
+
 def _assert_goes_on(work, again, expected, at, path=None):
     before, was_on = World.now(), gc.isenabled()
     error = KeyboardInterrupt(f"at {at}")
     with tracer.record(path, if_exists="replace", strict=True) as recording:
-        with interrupted_at_line(at, error) as lines:
-            try:
-                work()
-            except KeyboardInterrupt as caught:
-                assert caught is error
+        with interrupted_at_line(at, error) as lines, _let_pass(error):
+            work()
         assert gc.isenabled() == was_on, lines.place
         seq = _last_seq()
         again()
@@ -102,9 +110,7 @@ def test_calls_after_an_interrupt_inside_the_lab_are_told_whole(llama, llama_fol
 
 
 @pytest.mark.parametrize("part", ["begin", "stop"])
-def test_an_interrupt_as_a_recording_begins_or_ends_leaves_nothing_attached(
-    llama, tmp_path, part
-):
+def test_an_interrupt_as_a_recording_begins_or_ends_leaves_nothing_attached(llama, tmp_path, part):
     def begin():
         tracer.start(tmp_path / "run", if_exists="replace", strict=True).stop()
 
@@ -120,9 +126,9 @@ def test_an_interrupt_as_a_recording_begins_or_ends_leaves_nothing_attached(
     with interrupted_at_line() as lines:
         work()
     for at in _places(lines.count, 2 * _QUICK, 3):
-        with interrupted_at_line(at, KeyboardInterrupt(f"at {at}"), returns=False) as lines:
-            with contextlib.suppress(KeyboardInterrupt):
-                work()
+        error = KeyboardInterrupt(f"at {at}")
+        with interrupted_at_line(at, error, returns=False) as lines, _let_pass(error):
+            work()
         assert before.differences() == [], lines.place
 
 
@@ -138,9 +144,9 @@ def test_an_interrupt_as_a_recording_ends_loses_no_row_and_tells_none_twice(llam
     def recorded(path, at=0):
         recording = tracer.start(path, strict=True, detail="modules")
         _ask(llama)
-        with interrupted_at_line(at, KeyboardInterrupt(f"at {at}")) as lines:
-            with contextlib.suppress(KeyboardInterrupt):
-                recording.stop()
+        error = KeyboardInterrupt(f"at {at}")
+        with interrupted_at_line(at, error) as lines, _let_pass(error):
+            recording.stop()
         return recording.stop(), lines
 
     plain, lines = recorded(tmp_path / "plain")
@@ -167,10 +173,10 @@ def test_an_interrupt_between_steps_loses_no_row_and_writes_none_twice(tmp_path,
             place = Circumstances()
             state.rows.append((frame, 0, recorder.clock(), (None, None), None, place))
         recorder.add_later("more", lambda: recorder.add_fact("effects", 1, 1, index=1))
-        with interrupted_at_line(at, KeyboardInterrupt(f"at {at}")) as lines:
-            with contextlib.suppress(KeyboardInterrupt):
-                recorder.drain(state)
-                recorder.flush()
+        error = KeyboardInterrupt(f"at {at}")
+        with interrupted_at_line(at, error) as lines, _let_pass(error):
+            recorder.drain(state)
+            recorder.flush()
         recorder.end()
         trace = Trace(recorder.sink.close({"schema_version": 1}))
         return lines, {table: trace.rows(table) for table in ("stops", "modules", "effects")}

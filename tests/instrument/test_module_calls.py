@@ -11,9 +11,8 @@ from instrument.test_beams_and_drafts import ROWS, _model
 from instrument.toys import hook_count
 
 import tracer
-from tracer.instrument.installer import release
 from tracer.instrument.modules import is_stand_in
-from tracer.instrument.targets import FIVE, STAND_IN
+from tracer.instrument.targets import STAND_IN
 
 pytestmark = pytest.mark.generations
 
@@ -392,7 +391,9 @@ class _Doubled(torch.nn.Module):
 _Doubled.__annotations__ = {}  # scripting would write it
 
 
-@pytest.mark.parametrize("make", [torch.jit.script, lambda one: torch.jit.trace(one, torch.ones(1))])
+@pytest.mark.parametrize(
+    "make", [torch.jit.script, lambda one: torch.jit.trace(one, torch.ones(1))]
+)
 @pytest.mark.filterwarnings("ignore")
 def test_a_scripted_part_keeps_no_other_module_from_being_told(model, make):
     model.model.norm = torch.nn.Sequential(model.model.norm, make(_Doubled()))

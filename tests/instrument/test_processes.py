@@ -146,7 +146,9 @@ def _held_by_a_thread(locks):
         thread.join()
 
 
-def test_a_child_records_whatever_lock_another_thread_held_at_the_fork(llama, llama_folder, recording):
+def test_a_child_records_whatever_lock_another_thread_held_at_the_fork(
+    llama, llama_folder, recording
+):
     """Whoever held one in the parent does not exist in the child, and never lets go of it."""
     _ids(llama)
 

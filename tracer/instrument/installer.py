@@ -281,7 +281,10 @@ class Installer:
             if vars(owner).get(placed.attribute) is placed.ours:  # taken over while it was ours
                 setattr(owner, placed.attribute, getattr(placed.owner, placed.attribute))
         if not is_ours:
-            self.fault(_patch_name(placed), "patched by somebody else meanwhile: theirs stays, ours is inert")
+            self.fault(
+                _patch_name(placed),
+                "patched by somebody else meanwhile: theirs stays, ours is inert",
+            )
 
     def _begin(
         self,

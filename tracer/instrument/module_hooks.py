@@ -17,7 +17,7 @@ from __future__ import annotations
 import sys
 import threading
 import weakref
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from typing import Any, Final
 
 import torch
@@ -103,9 +103,7 @@ class Watched:
         self._hooks.append(module.register_forward_pre_hook(before))
         # `always_call` and keywords cost nothing in torch; without the first an error stays open.
         after = InertInCopies(ModuleWatch.leave, watch)
-        self._hooks.append(
-            module.register_forward_hook(after, with_kwargs=True, always_call=True)
-        )
+        self._hooks.append(module.register_forward_hook(after, with_kwargs=True, always_call=True))
 
     @property
     def is_in_place(self) -> bool:
@@ -360,6 +358,7 @@ def _usual_holders() -> int:
         """Asks as `ModuleWatch` does."""
 
         __slots__ = ("stand_in",)
+        stand_in: Any
 
         def called(self) -> None:
             counts.append(_holders(self.stand_in))
