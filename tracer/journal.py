@@ -51,8 +51,13 @@ class _Stream:
         self._path = path
         self._file: io.FileIO | None = None
         self._length = 0  # bytes of whole batches in the file, its schema among them
-        self._kept: list[pa.Buffer] = []
-        self.rows = 0
+        self._rows_in_file = 0
+        self._kept: list[tuple[pa.Buffer, int]] = []
+
+    @property
+    def rows(self) -> int:
+        """Rows of whole batches; true whenever Ctrl-C strikes."""
+        return self._rows_in_file + sum(rows for _, rows in self._kept)
 
     def write(self, batch: pa.RecordBatch, to_disk: bool) -> int:
         """Append a batch and give its size in bytes.
@@ -62,8 +67,7 @@ class _Stream:
         """
         message = _encode(batch)
         if self._path is None or not to_disk:
-            self._kept.append(message)
-            self.rows += batch.num_rows
+            self._kept.append((message, batch.num_rows))
             return int(message.size)
         if self._file is None:
             self._file = self._path.open("r+b" if self._length else "wb", buffering=0)
@@ -75,8 +79,8 @@ class _Stream:
         written = 0
         while written < len(data):
             written += self._file.write(data[written:])
-        self._length += written
-        self.rows += batch.num_rows
+        total = self._length + written, self._rows_in_file + batch.num_rows
+        self._length, self._rows_in_file = total
         return written
 
     def release(self) -> None:
@@ -95,7 +99,8 @@ class _Stream:
             parts.append(self._path)
         if self._kept:
             head = self._schema.serialize().to_pybytes()
-            parts.append(pa.py_buffer(b"".join((head, *self._kept, _END_OF_STREAM))))
+            kept = [message for message, _ in self._kept]
+            parts.append(pa.py_buffer(b"".join((head, *kept, _END_OF_STREAM))))
         return StreamContent(self._schema, tuple(parts), self.rows, is_own=True)
 
 
@@ -131,7 +136,8 @@ class Journal:
         self.bytes_written = 0
         self._described: dict[str, Any] = {}
         self._streams: dict[str, _Stream] = {}
-        self._lock = threading.Lock()
+        self._is_written = False  # all of it, as a finished trace
+        self._lock = threading.RLock()
         if folder is not None:
             self._described = rank.fields() if rank else {}
             self.folder = claim_folder(Path(folder), if_exists, rank)
@@ -181,6 +187,11 @@ class Journal:
         """
         self._append(table, arrow_schema(table), batch)
 
+    def rows_of(self, table: str) -> int:
+        """How many rows of a table it has."""
+        stream = self._streams.get(table)
+        return 0 if stream is None else stream.rows
+
     def append_starts(self, batch: pa.RecordBatch) -> None:
         """Add start records: spans that come back as interrupted should their row never come."""
         self._append(STARTS, START_SCHEMA, batch)
@@ -211,8 +222,12 @@ class Journal:
         """Turn every stream into Parquet and give the finished trace.
 
         After a refusal of the disk this is tried once more; if it fails again, the journal stays
-        where it is and the trace reads it together with what is in memory.
+        where it is and the trace reads it together with what is in memory. What Ctrl-C cut off is
+        done anew by the next time.
         """
+        if self._is_written and self.folder is not None:
+            remove_journal(self.folder)
+            return open_store(self.folder)
         self.release()
         with self._lock:
             contents = {
@@ -232,6 +247,7 @@ class Journal:
             self._refused(error)
             complete["storage_failure"] = str(self.failure)
             return journal
+        self._is_written = True
         remove_journal(self.folder)
         return open_store(self.folder)
 

@@ -162,7 +162,8 @@ class Ledger:
             target: Name of the work, should it fail.
             make: Adds the rows, out of plain values that were taken while they were true.
         """
-        self._later.append((target, make))
+        with self._lock:
+            self._later.append((target, make))
 
     def make_rows(self) -> None:
         """Make the rows that were put off, each lot whole: what an interrupt cuts off waits on."""
@@ -173,25 +174,27 @@ class Ledger:
     def _make_next(self) -> None:
         if not self._later:  # another thread was faster
             return
-        target, make = self._later[0]
+        lot = self._later[0]
         before, said = self._pending, set(self._faults_said)
-        self._pending = defaultdict(list)
-        is_over = False
         try:
-            with self.guard(target):
-                make()
-            is_over = True
+            self._pending = defaultdict(list)
+            with self.guard(lot[0]):
+                lot[1]()
+            self._keep_lot(before)
         except Exception:  # of a strict recording
-            is_over = True
+            self._keep_lot(before)
             raise
-        finally:
-            made, self._pending = self._pending, before
-            if is_over:
-                del self._later[0]
-                for table, rows in made.items():
-                    self._pending[table] += rows
-            else:
-                self._faults_said = said
+        except BaseException:
+            if self._later and self._later[0] is lot:
+                self._pending, self._faults_said = before, said
+            raise
+
+    def _keep_lot(self, before: dict[str, list[row_forms.Row]]) -> None:
+        together = defaultdict(list, before)
+        for table, rows in self._pending.items():
+            together[table] = [*before.get(table, ()), *rows]
+        # At once: Ctrl-C strikes before or after, never between.
+        self._pending, self._later = together, self._later[1:]
 
     # What went wrong
 
@@ -235,14 +238,43 @@ class Ledger:
         """Hand all buffered rows to the journal."""
         self.make_rows()
         with self._lock:
-            pending, self._pending = self._pending, defaultdict(list)
+            for table in list(self._pending):
+                self._write_pending(table)
             self._pending_rows = 0
-        for table, rows in pending.items():
-            if table not in self.dropped:
-                self._write(table, rows)
         self._last_flush = self.clock()
         if self.is_live:  # after the last rows there is nothing left to give up
             self._honour_limit()
+
+    def _write_pending(self, table: str) -> None:
+        rows = list(self._pending[table])
+
+        def let_go() -> None:
+            waiting = self._pending[table]
+            if rows and waiting and waiting[0] is rows[0]:
+                del waiting[: len(rows)]
+
+        if table in self.dropped:
+            let_go()
+        else:
+            self.hand_over(table, lambda: self._write(table, rows), let_go)
+
+    def hand_over(self, table: str, write: Callable[[], None], let_go: Callable[[], None]) -> None:
+        """Write rows and let go of them: both or neither, wherever Ctrl-C strikes.
+
+        Args:
+            table: The rows' table.
+            write: Gives them to the sink.
+            let_go: Forgets them; again does nothing.
+        """
+        before = self.sink.rows_of(table)
+        try:
+            write()
+            let_go()
+        except BaseException as error:
+            # What the lab can't write now it never can; what is kept waits for the next time.
+            if isinstance(error, Exception) or self.sink.rows_of(table) != before:
+                let_go()
+            raise
 
     def _write(self, table: str, rows: list[row_forms.Row]) -> None:
         """Write rows; where they can't all be stored, each that can't is a fault."""

@@ -52,6 +52,7 @@ class Recorder(Ledger):
         self.at_end: list[Callable[[], None]] = []
         self.drained_modules = 0
         self._waiting: threading.Timer | None = None
+        self._told_places = False
 
     # What happened
 
@@ -148,14 +149,21 @@ class Recorder(Ledger):
 
     def drain(self, state: ThreadState) -> None:
         """Turn a thread's hot rows into a batch of `modules`."""
-        hot, state.rows, state.shapes = state.rows, [], {}
-        values, state.values = state.values, {}
-        arguments, state.arguments = state.arguments, {}
-        if not hot or "modules" in self.dropped:
-            return
-        self.drained_modules += len(hot)
-        made = row_forms.module_batch(self, hot, state.thread, values, arguments)
-        self.sink.append("modules", made)
+        hot = state.rows
+
+        def let_go() -> None:
+            if state.rows is hot:
+                self.drained_modules += len(hot)
+                state.rows, state.shapes, state.values, state.arguments = [], {}, {}, {}
+
+        def write() -> None:
+            given = state.thread, state.values, state.arguments
+            self.sink.append("modules", row_forms.module_batch(self, hot, *given))
+
+        if "modules" in self.dropped:
+            state.rows, state.shapes, state.values, state.arguments = [], {}, {}, {}
+        elif hot:
+            self.hand_over("modules", write, let_go)
 
     def finish(self) -> None:
         """While events still count: let observers tell what they kept for the end."""
@@ -163,9 +171,10 @@ class Recorder(Ledger):
             return
         with self.thread_state().own_work("end of the recording"):
             self.make_rows()
-            for callback in self.at_end:
-                with self.guard("end of the recording"):
-                    callback()
+            while self.at_end:  # each lot whole: what an interrupt cuts off is made once more
+                self.add_later("end of the recording", self.at_end[0])
+                del self.at_end[0]
+            self.make_rows()
 
     def abandon(self) -> None:
         """In a forked child: what is open here ends unseen, the files are the parent's."""
@@ -189,13 +198,19 @@ class Recorder(Ledger):
                 del ACTIVE[state.ident]
             with self.guard("modules"):
                 self.drain(state)
-        with self.guard("stacks, sources"):
-            for table, rows in self.places.tables().items():
-                for row in rows:
-                    self.add(table, row)
+        if not self._told_places:
+            self.add_later("stacks, sources", self._tell_places)
         with self.guard("journal"):
             self.flush()
         if self.sink.failure is not None:
             self.fault("journal", f"the disk took no more rows: {self.sink.failure}")
         with self.guard("journal"):
             self.flush()  # what the last flush itself had to say
+
+    def _tell_places(self) -> None:
+        if self._told_places:
+            return
+        for table, rows in self.places.tables().items():
+            for row in rows:
+                self.add(table, row)
+        self._told_places = True

@@ -117,9 +117,14 @@ class Recording:
         recorder.followers = self._followers
         self._clock = clock_pair(recorder.clock, recorder.origin, has_met)
         recorder.notes["thread"] = threading.get_ident()
-        INSTALLER.subscribe(recorder)
         self._recorder = recorder
-        self._journal.describe(self._known_from_start(recorder))
+        try:
+            INSTALLER.subscribe(recorder)
+            self._journal.describe(self._known_from_start(recorder))
+        except BaseException:
+            self._detach()
+            self._recorder = None
+            raise
         return self
 
     def stop(self) -> Trace:
@@ -183,7 +188,17 @@ class Recording:
         }
 
     def __enter__(self) -> Recording:
-        return self.begin()
+        try:
+            return self.begin()
+        except BaseException:
+            self._detach()
+            raise
+
+    def _detach(self) -> None:
+        """Nobody will end this recording any more: at least nothing of it stays attached."""
+        if self._recorder is not None:
+            INSTALLER.unsubscribe(self._recorder)
+        self._journal.release()
 
     def __exit__(
         self,
@@ -193,14 +208,18 @@ class Recording:
     ) -> None:
         if os.getpid() != self._process:
             return  # a forked child has come out of its parent's block
+        try:
+            self._end(self._how(kind, error))
+        except BaseException:
+            self._detach()
+            raise
+
+    def _how(self, kind: type[BaseException] | None, error: BaseException | None) -> str:
         if kind is None:
-            self._end("completed")
-        elif (
-            error is None or self._options.redact_text
-        ):  # an exception's words may quote the prompt
-            self._end(kind.__name__)
-        else:
-            self._end(f"{kind.__name__}: {in_english(error)}")
+            return "completed"
+        if error is None or self._options.redact_text:  # its words may quote the prompt
+            return kind.__name__
+        return f"{kind.__name__}: {in_english(error)}"
 
     def __repr__(self) -> str:
         if self._trace is not None:
@@ -292,7 +311,7 @@ def start(path: str | os.PathLike[str] | None = None, **options: Any) -> Recordi
 
     Takes the options of `record()`.
     """
-    return record(path, **options).begin()
+    return record(path, **options).__enter__()
 
 
 def _check(options: Options) -> None:

@@ -23,7 +23,10 @@ class Sink(Protocol):
         """What stopped writing to the disk; rows are kept in memory from then on."""
 
     def append(self, table: str, batch: pa.RecordBatch) -> None:
-        """Take rows of a table."""
+        """Take rows of a table: all of them or, where an exception comes out, perhaps none."""
+
+    def rows_of(self, table: str) -> int:
+        """How many rows of a table were taken."""
 
     def append_starts(self, batch: pa.RecordBatch) -> None:
         """Take start records of open spans."""
@@ -38,6 +41,10 @@ class Nowhere:
 
     def append(self, table: str, batch: pa.RecordBatch) -> None:
         """Drop rows."""
+
+    def rows_of(self, table: str) -> int:
+        """None are kept."""
+        return 0
 
     def append_starts(self, batch: pa.RecordBatch) -> None:
         """Drop start records."""

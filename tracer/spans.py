@@ -34,7 +34,7 @@ Mark = tuple[int, int, int, tuple[Any, ...]]
 
 _STANDING: Final = (
     *("top", "call", "context", "place", "reached", "counts", "muted"),
-    *("asked", "pipeline", "load", "run", "notes"),
+    *("asked", "pipeline", "load", "run", "notes", "halts_collector"),
 )
 _standing_of: Final = operator.attrgetter(*_STANDING)
 
@@ -77,6 +77,7 @@ class ThreadState:
         "context",
         "counts",
         "frames",
+        "halts_collector",
         "held",
         "ident",
         "load",
@@ -116,6 +117,7 @@ class ThreadState:
         self.schedule: int | None = None  # file of the system that tells how long it waited
         self.counts: dict[str, int] = {}
         self.held: list[tuple[str, dict[str, Any]]] = []
+        self.halts_collector = False  # for the lab's own work, while the user has it on
         self.muted = False  # module calls don't count now; changed by `mute`
         self.below: ThreadState | None = None  # another recording's, whose call is open round ours
         self.asked: dict[str, Any] | None = None  # arguments of the Auto class's call
@@ -265,6 +267,7 @@ class ThreadState:
         while self.spans:
             self.release(self._finish(self.spans[-1], None, "interrupted"))
         self._release_held(0)
+        self._collect_again(halted=False)
 
     def note(self, name: str, value: Any) -> None:
         """Keep something for other observers of this thread, until the call that notes it ends.
@@ -291,6 +294,7 @@ class ThreadState:
         for name, value in self.notes.items():
             if value is not outer.get(name) and hasattr(value, "cut_short"):
                 value.cut_short()
+        self._collect_again(standing[_STANDING.index("halts_collector")])
         for name, value in zip(_STANDING, standing, strict=True):
             setattr(self, name, value)
         if self.spans:
@@ -313,27 +317,31 @@ class ThreadState:
     @contextmanager
     def own_work(self, name: str) -> Iterator[Span]:
         """The recorder's own work, as a span that is taken out of the library's time."""
-        with self.own_time(), uncollected():
+        with self.own_time(), self.uncollected():
             span = self.open("spans", "recorder", name)
             try:
                 yield span
             finally:
                 self.close(span)
 
+    @contextmanager
+    def uncollected(self) -> Iterator[None]:
+        """Python's collector waits: it would walk over the model for rows that live for moments.
 
-@contextmanager
-def uncollected() -> Iterator[None]:
-    """Python's collector waits: it would walk over the whole model for rows that live for moments.
+        With 20,000 parameters it takes more time than the making of all rows.
+        """
+        outer = self.halts_collector
+        try:
+            self.halts_collector = outer or gc.isenabled()
+            gc.disable()
+            yield
+        finally:
+            self._collect_again(outer)
 
-    With 20,000 parameters it takes more time than the making of all rows.
-    """
-    was_on = gc.isenabled()
-    try:
-        gc.disable()
-        yield
-    finally:
-        if was_on:
+    def _collect_again(self, halted: bool) -> None:
+        if self.halts_collector and not halted:
             gc.enable()
+        self.halts_collector = halted
 
 
 class OwnTime:

@@ -26,9 +26,9 @@ def is_of_the_recorder(code: CodeType) -> bool:
     return code.co_filename.startswith(RECORDER)
 
 
-# What tells of a module that has run, but for its own entry; the error boundary itself; the question
-# whether a session lasts, a comparison; and generators, which are also called to be closed, when
-# nobody can hear them raise.
+# What tells of a module that has run, but for its own entry; the error boundary itself; questions
+# such as whether a session lasts, and comparisons; and generators, which are also called to be
+# closed, when nobody can hear them raise.
 _UNGUARDED = ("ended", "guard", "__enter__", "__exit__", "failed", "fault", "is_on", "<genexpr>")
 
 
@@ -81,8 +81,9 @@ def injected(
 class Lines:
     """Counts lines of the lab as they run, and the ends of its functions; raises at one of them."""
 
-    def __init__(self, at: int, error: BaseException | None) -> None:
+    def __init__(self, at: int, error: BaseException | None, returns: bool) -> None:
         self.at, self.error = at, error
+        self.kinds = {"line", "return"} if returns else {"line"}
         self.count = 0
         self.place: str | None = None
 
@@ -90,7 +91,7 @@ class Lines:
         """What the interpreter tells of each call, line and return."""
         if not frame.f_code.co_filename.startswith(str(_LAB)):
             return None
-        if event in {"line", "return"}:
+        if event in self.kinds:
             self.count += 1
             if self.count == self.at and self.error is not None:
                 file = Path(frame.f_code.co_filename).name
@@ -100,13 +101,15 @@ class Lines:
 
 
 @contextmanager
-def interrupted_at_line(at: int = 0, error: BaseException | None = None) -> Iterator[Lines]:
+def interrupted_at_line(
+    at: int = 0, error: BaseException | None = None, *, returns: bool = True
+) -> Iterator[Lines]:
     """Raise `error` at line number `at` of the lab inside the block, or as a function returns.
 
     This is where Ctrl-C strikes: between two lines, or when a function is over and its caller has
     not yet taken what it gave. 0 counts and raises nothing.
     """
-    lines = Lines(at, error)
+    lines = Lines(at, error, returns)
     before = sys.gettrace()
     sys.settrace(lines)
     try:

@@ -1,8 +1,10 @@
-"""Ctrl-C inside the lab's own code: it comes through, and the thread's later calls are told whole."""
+"""Ctrl-C inside the lab's own code comes through, and later calls of the thread are told whole."""
 
+import contextlib
 import gc
 import os
 import random
+import sys
 
 import pytest
 from instrument.injection import interrupted_at_line
@@ -10,6 +12,12 @@ from instrument.toys import World, generate, text_inputs
 from transformers import AutoModelForCausalLM
 
 import tracer
+from tracer.instrument.installer import INSTALLER
+from tracer.journal import Journal
+from tracer.ledger import Options
+from tracer.recorder import Recorder
+from tracer.rows import Circumstances, ModuleSlot
+from tracer.trace import Trace
 
 pytestmark = pytest.mark.generations
 
@@ -49,20 +57,26 @@ def _parts(work, again):
 
 
 def _last_seq():
-    from tracer.instrument.installer import INSTALLER
-
     return INSTALLER.recorders[-1].next_seq()
+
+
+@contextlib.contextmanager
+def _let_pass(error):
+    """Whatever comes out of the block is the very interrupt that was raised in it."""
+    caught = None
+    try:
+        yield
+    except KeyboardInterrupt as interrupt:
+        caught = interrupt
+    assert caught in (None, error)
 
 
 def _assert_goes_on(work, again, expected, at, path=None):
     before, was_on = World.now(), gc.isenabled()
     error = KeyboardInterrupt(f"at {at}")
     with tracer.record(path, if_exists="replace", strict=True) as recording:
-        with interrupted_at_line(at, error) as lines:
-            try:
-                work()
-            except KeyboardInterrupt as caught:
-                assert caught is error
+        with interrupted_at_line(at, error) as lines, _let_pass(error):
+            work()
         assert gc.isenabled() == was_on, lines.place
         seq = _last_seq()
         again()
@@ -93,3 +107,82 @@ def test_calls_after_an_interrupt_inside_the_lab_are_told_whole(llama, llama_fol
     expected, count = _parts(works[kind], works[kind])
     for at in _places(count, _QUICK, 1):
         _assert_goes_on(works[kind], works[kind], expected, at)
+
+
+@pytest.mark.parametrize("part", ["begin", "stop"])
+def test_an_interrupt_as_a_recording_begins_or_ends_leaves_nothing_attached(llama, tmp_path, part):
+    def begin():
+        tracer.start(tmp_path / "run", if_exists="replace", strict=True).stop()
+
+    def stop():
+        with tracer.record(tmp_path / "run", if_exists="replace", strict=True):
+            sys.settrace(None)
+            _ask(llama)
+            sys.settrace(lines)
+            sys._getframe().f_trace = lines
+
+    work = {"begin": begin, "stop": stop}[part]
+    before = World.now()
+    with interrupted_at_line() as lines:
+        work()
+    for at in _places(lines.count, 2 * _QUICK, 3):
+        error = KeyboardInterrupt(f"at {at}")
+        with interrupted_at_line(at, error, returns=False) as lines, _let_pass(error):
+            work()
+        assert before.differences() == [], lines.place
+
+
+def _told_once(trace, plain):
+    for table in set(plain.tables) - {"memory", "messages", "spans"}:
+        assert trace.rows(table) == plain.rows(table), table
+    assert trace["events"]["seq"].is_unique
+
+
+def test_an_interrupt_as_a_recording_ends_loses_no_row_and_tells_none_twice(llama, tmp_path):
+    """Whoever stops it again has the whole trace."""
+
+    def recorded(path, at=0):
+        recording = tracer.start(path, strict=True, detail="modules")
+        _ask(llama)
+        error = KeyboardInterrupt(f"at {at}")
+        with interrupted_at_line(at, error) as lines, _let_pass(error):
+            recording.stop()
+        return recording.stop(), lines
+
+    plain, lines = recorded(tmp_path / "plain")
+    for at in _places(lines.count, 2 * _QUICK, 4):
+        trace, lines = recorded(tmp_path / f"at-{at}", at)
+        try:
+            _told_once(trace, plain)
+        except AssertionError as error:
+            raise AssertionError(lines.place) from error
+
+
+@pytest.mark.parametrize("in_memory", [True, False])
+def test_an_interrupt_between_steps_loses_no_row_and_writes_none_twice(tmp_path, in_memory):
+    """Rows go to the journal once a second, which may take longer than a step."""
+
+    def written(at=0):
+        path = None if in_memory else tmp_path / f"at-{at}"
+        recorder = Recorder(Journal(path), Options(), strict=True)
+        state = recorder.thread_state()
+        slot = recorder.add_slot(ModuleSlot("model-1", "", "Toy"))
+        for number in range(4):
+            recorder.add_fact("stops", 1, 1, token_id=number)
+            frame = (recorder.next_seq(), -1, slot, recorder.clock())
+            place = Circumstances()
+            state.rows.append((frame, 0, recorder.clock(), (None, None), None, place))
+        recorder.add_later("more", lambda: recorder.add_fact("effects", 1, 1, index=1))
+        error = KeyboardInterrupt(f"at {at}")
+        with interrupted_at_line(at, error) as lines, _let_pass(error):
+            recorder.drain(state)
+            recorder.flush()
+        recorder.end()
+        trace = Trace(recorder.sink.close({"schema_version": 1}))
+        return lines, {table: trace.rows(table) for table in ("stops", "modules", "effects")}
+
+    lines, plain = written()
+    assert plain == {"stops": 4, "modules": 4, "effects": 1}
+    for at in range(1, lines.count + 1, 1 if _QUICK > 12 else 7):
+        lines, told = written(at)
+        assert told == plain, lines.place

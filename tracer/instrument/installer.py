@@ -266,17 +266,25 @@ class Installer:
         return self._attached.__len__
 
     def _take_away(self, placed: patching.Placed) -> None:
-        name = f"{getattr(placed.owner, '__name__', placed.owner)}.{placed.attribute}"
         try:
-            is_ours = patching.undo(placed)
-        except Exception as error:
-            self.fault(name, "taking the patch away failed and was tried again", error)
-            is_ours = patching.undo(placed)
+            self._put_back(placed)
+        except BaseException as error:
+            self._put_back(placed)
+            if not isinstance(error, Exception):  # Ctrl-C is the user's
+                raise
+            reason = "taking the patch away failed and was tried again"
+            self.fault(_patch_name(placed), reason, error)
+
+    def _put_back(self, placed: patching.Placed) -> None:
+        is_ours = patching.undo(placed)
         for owner in (sys.modules[one.owner] for one in _COPIES if one.owner in sys.modules):
             if vars(owner).get(placed.attribute) is placed.ours:  # taken over while it was ours
                 setattr(owner, placed.attribute, getattr(placed.owner, placed.attribute))
         if not is_ours:
-            self.fault(name, "patched by somebody else meanwhile: theirs stays, ours is inert")
+            self.fault(
+                _patch_name(placed),
+                "patched by somebody else meanwhile: theirs stays, ours is inert",
+            )
 
     def _begin(
         self,
@@ -349,6 +357,10 @@ class Installer:
         """A fault that concerns every recording."""
         for recorder in self.recorders:
             recorder.fault(target, reason, error)
+
+
+def _patch_name(placed: patching.Placed) -> str:
+    return f"{getattr(placed.owner, '__name__', placed.owner)}.{placed.attribute}"
 
 
 def _knows(recorder: Recorder, thing: Any) -> bool:

@@ -11,7 +11,6 @@ from tracer.instrument import measure
 from tracer.instrument.loads.load_notes import IN_ITS_FILE, Load, Plan
 from tracer.instrument.memory import write_samples
 from tracer.rows import Encoded, shape_text
-from tracer.spans import uncollected
 
 
 def write(load: Load, is_over: bool) -> None:
@@ -20,7 +19,7 @@ def write(load: Load, is_over: bool) -> None:
     In the end the load keeps them until `forget`, since an interrupt may have them told anew.
     """
     write_samples(load, is_over)
-    with uncollected():
+    with load.state.uncollected():
         _write(load, is_over)
 
 
