@@ -18,6 +18,7 @@ from tracer.instrument.answering.feeding import (
     first_given,
     index_ends,
     read_ends,
+    readable,
     with_logits,
 )
 from tracer.instrument.answering.step import Row
@@ -69,7 +70,7 @@ def begin(state: ThreadState, call: Call, model: Any, around: Span) -> Step | No
     if cache is not None and not caches.is_known(cache):
         return None
     loop = _loop_of(recorder, cache) or Loop(tokens=_held(recorder, cache))
-    fed_at = index_ends(given.get("cache_position"))
+    fed_at = index_ends(readable(given.get("cache_position")))
     _look_again(recorder, model, loop, cache, fed_at)
     ids = _fed(model, given)
     if cache is not None:
@@ -95,7 +96,7 @@ def begin(state: ThreadState, call: Call, model: Any, around: Span) -> Step | No
         "mask": describe_mask(given.get("attention_mask")),
         "undone": False,
     }
-    positions = given.get("position_ids")
+    positions = readable(given.get("position_ids"))
     step = Step(loop, span, around.seq, given, span.start, len(state.rows), state.counts, columns)
     step.fed_at, step.positions = fed_at, None if positions is None else ends(positions)
     state.counts = {}
@@ -290,7 +291,7 @@ def _watch_positions(recorder: Recorder, model: Any) -> None:
             given = kwargs.get("position_ids", args[1] if len(args) > 1 else None)
             if hasattr(given, "ndim"):
                 with graphs.unseen():
-                    step.positions = ends(given)
+                    step.positions = ends(readable(given))
 
     for module in every_module(model):
         if caches.is_rotary(type(module).__name__):
