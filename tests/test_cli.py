@@ -354,6 +354,7 @@ def test_lab_never_overwrites_a_notebook(notebooks, tmp_path, capsys):
     assert first.read_text() == "my work"
 
 
+@pytest.mark.slow
 def test_lab_registers_its_kernel_in_this_environment_and_starts_jupyterlab(notebooks):
     shown = run("lab", "--", "--version")
     assert shown.stdout.strip() == importlib.metadata.version("jupyterlab")

@@ -10,9 +10,10 @@ from pathlib import Path
 import pytest
 
 import tracer
+from tracer.listing import order_of
 from tracer.machine import Room, memory_left
 from tracer.problems import KINDS
-from tracer.survey import order_of, survey_folder
+from tracer.survey import survey_folder
 
 PUBLISHED = Path(__file__).resolve().parents[2] / "shared/data/folders"
 INDEX = "model.safetensors.index.json"

@@ -26,10 +26,11 @@ FLOORS = [
             "folder",
             "batches",
             "conditions",
+            "contents",
             "recovery",
         ],
     ),
-    ("surveys", ["problems", "disagreements", "survey"]),
+    ("surveys", ["problems", "disagreements", "listing", "survey"]),
     ("stores", ["shortcomings", "archive", "merging", "storage", "journal", "views.labels"]),
     ("tables", ["audit*", "export*", "views.cells"]),
     ("trace", ["frames", "summary", "scrubbing", "trace", "views.tables"]),
@@ -64,10 +65,11 @@ FLOORS = [
     # "" is tracer/__init__.py: public names, for users and cli
     ("door", ["", "arguments", "cli", "__main__"]),
 ]
-REPLAY = ["schema", "errors", "manifest", "ranks", "folder", "storage", "recovery", "journal"]
-REPLAY += ["batches", "conditions", "archive", "merging", "frames", "trace", "summary", "scrubbing"]
-REPLAY += ["shortcomings", "formats*", "problems", "disagreements", "survey", "machine"]
-REPLAY += ["installed_fonts", "audit*", "export*", "analysis*", "replaying*", "views*", "explain*"]
+REPLAY = ["schema", "errors", "manifest", "ranks", "folder", "storage", "contents", "recovery"]
+REPLAY += ["journal", "batches", "conditions", "archive", "merging", "frames", "trace", "summary"]
+REPLAY += ["scrubbing", "shortcomings", "formats*", "problems", "disagreements", "listing"]
+REPLAY += ["survey", "machine", "installed_fonts", "audit*", "export*", "analysis*", "replaying*"]
+REPLAY += ["views*", "explain*"]
 # The way in to the doctor may inspect a folder, which may build a model; rules on a live one may
 # compare it with its files. All others ask no torch.
 REPLAY += ["diagnosis.[!el]*", "diagnosis.loading"]

@@ -10,6 +10,7 @@ import pytest
 from synthetic import MANIFEST, STARTS, as_batch, coherent_rows, starts
 
 from tracer.errors import IncompleteTraceWarning, StorageError, TraceFormatError
+from tracer.explain import language
 from tracer.export.perfetto import write_perfetto
 from tracer.journal import Journal
 from tracer.ranks import Rank, current_rank, rank_folders
@@ -181,6 +182,11 @@ def test_without_clocks_each_rank_keeps_its_own_start_and_the_manifest_says_so(r
     changed_manifest(run / "rank-00001", clock={})
     trace = open_trace(run)
     assert "own start" in trace.manifest["time_line"]
+    try:
+        language("zh")
+        assert "对齐依据：各 rank 自己的起点" in trace.summary()
+    finally:
+        language("en")
     assert {rank["shift_ns"] for rank in trace.manifest["ranks"]} == {0}
 
 

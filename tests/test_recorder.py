@@ -420,3 +420,28 @@ def test_an_observer_that_fails_at_the_end_leaves_the_others():
     bench.recorder.finish()
     assert told == [True]
     assert bench.close()["faults"]["target"].tolist() == ["end of the recording"]
+
+
+def test_what_a_call_left_is_written_though_nothing_follows(tmp_path):
+    folder = tmp_path / "run"
+    bench = _Bench(folder=folder)
+    bench.state.close(bench.call("load"))
+    (waiting,) = [one for one in threading.enumerate() if one.name == "tracer-journal"]
+    waiting.join()
+    trace = open_trace(folder)  # as a kill would leave it
+    assert trace["calls"]["status"].tolist() == ["ok"]
+    bench.close()
+
+
+def test_nobody_waits_once_the_recording_is_over(tmp_path):
+    bench = _Bench(folder=tmp_path / "run")
+    bench.state.close(bench.call("load"))
+    bench.close()
+    assert "tracer-journal" not in [one.name for one in threading.enumerate()]
+
+
+def test_a_recording_in_memory_needs_no_thread():
+    bench = _Bench()
+    bench.state.close(bench.call("load"))
+    assert "tracer-journal" not in [one.name for one in threading.enumerate()]
+    bench.close()

@@ -181,6 +181,7 @@ def test_the_lab_alone_imports_no_torch_and_patches_nothing(code):
     assert run_python(before + code + after) == "True True []"
 
 
+@pytest.mark.slow
 def test_libraries_first_imported_inside_the_block_are_met():
     code = """
 import tracer

@@ -188,6 +188,21 @@ def test_the_summary_speaks_the_chosen_language(chinese, trace, rows):
     )
 
 
+def test_a_fault_of_the_lab_is_told_in_chinese_and_cut_where_it_is_long(chinese, rows):
+    rows["faults"] = [
+        {"seq": 500, "target": "modules", "reason": "it is compiled: modules inside a compiled "
+         "forward are not seen"},
+        {"seq": 501, "target": "routing", "reason": "calls of this thread went to another recording"
+         " that is on: the newest one, or the one that knows the model"},
+    ]  # fmt: skip
+    told = make_trace(rows).summary()
+    assert "1 x  modules  它已编译：看不到编译后的前向内部的模块" in told
+    assert (
+        "1 x  routing  这个线程的调用归入了另一份正在进行的记录：最新的那份，或认识该模型的…"
+        in told
+    )
+
+
 def test_only_what_was_recorded_is_english_in_a_chinese_summary(chinese, trace):
     recorded = {"from_pretrained", "generate", "TinyForCausalLM", "float32", "sdpa", "ok", "length"}
     recorded |= {"m1", "ms", "B", "meta", *STAGES, *TABLES}

@@ -16,9 +16,9 @@ from typing import Any
 
 import pyarrow as pa
 
+from tracer.contents import Content, ParquetContent
 from tracer.explain.sentences import phrase
 from tracer.folder import MANIFEST, MANIFEST_LIMIT_BYTES, damaged, no_trace, parse_manifest
-from tracer.recovery import Content, ParquetContent
 
 
 def open_zip(

@@ -134,7 +134,7 @@ def read_index_file(path: str | os.PathLike[str]) -> Index:
     try:
         content = read_json(file)
         weight_map = {str(key): str(name) for key, name in content["weight_map"].items()}
-        metadata = content.get("metadata") or {}
+        metadata = content["metadata"]  # without it the library stops too
         total = _whole(metadata.get("total_size"))
         parameters = _whole(metadata.get("total_parameters"))
     except CheckpointError as error:

@@ -16,7 +16,17 @@ from tracer.problems import Problem, named, problem
 
 
 def of_pickle(file: str, header: Header) -> Iterator[Problem]:
-    """Whether tensors of a `.bin` lie in a dictionary of their own: no load looks in there."""
+    """Whether tensors of a `.bin` lie where no load looks, or beside what no load will make."""
+    strange = json.loads(header.metadata.get(pickled.STRANGE, "[]"))
+    if strange:
+        yield problem(
+            "wrong_format",
+            phrase("folders.strange_objects", file=file, names=named(strange)),
+            file=file,
+            key=strange[0],
+            expected=0,
+            found=len(strange),
+        )
     outer = json.loads(header.metadata.get(pickled.NESTED, "[]"))
     inside = [key for key in header.tensors if key.startswith(tuple(f"{one}." for one in outer))]
     if inside:
@@ -41,6 +51,9 @@ def of_header(file: str, header: Header) -> Iterator[Problem]:
     end = 8 + header.header_bytes
     for entry in sorted(header.tensors.values(), key=lambda one: one.offset_bytes):
         need = size_of(entry.dtype, entry.shape)
+        if need is None:
+            told = phrase("folders.strange_dtype", file=file, key=entry.key, dtype=entry.dtype)
+            yield problem("damaged_header", told, file=file, key=entry.key, found=entry.dtype)
         if need is not None and need != entry.size_bytes:
             yield problem(
                 "size_mismatch",

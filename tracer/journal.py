@@ -16,6 +16,7 @@ from typing import Any, Final
 
 import pyarrow as pa
 
+from tracer.contents import IN_MEMORY, Content, ParquetContent, StreamContent
 from tracer.errors import StorageError
 from tracer.explain.sentences import phrase
 from tracer.folder import (
@@ -30,7 +31,7 @@ from tracer.folder import (
     write_manifest,
 )
 from tracer.ranks import Rank
-from tracer.recovery import IN_MEMORY, START_SCHEMA, Content, ParquetContent, StreamContent
+from tracer.recovery import START_SCHEMA
 from tracer.schema import SCHEMA_VERSION, TABLES
 from tracer.storage import Store, arrow_schema, open_store, write_folder
 

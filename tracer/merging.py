@@ -16,11 +16,11 @@ import pyarrow.compute as pc
 import pyarrow.dataset as ds
 
 from tracer.batches import ENCODED_TEXT, Target, write_parquet
+from tracer.contents import Content, TableContent, batches_of, group_of
 from tracer.errors import TraceFormatError
 from tracer.explain.sentences import phrase
 from tracer.privacy import mapped
 from tracer.ranks import MOST_RANKS, PAIRED_TOGETHER
-from tracer.recovery import Content, TableContent, batches_of, group_of
 
 # Ids that each process counts for itself.
 _COUNTED: Final = ("model", "cache", "stack")

@@ -46,6 +46,7 @@ KINDS: Final[dict[str, Level]] = {
     "no_config": "error",
     "no_weights": "error",
     "no_index": "error",
+    "no_base": "error",
     "no_tokenizer": "note",
     "no_template": "note",
     "vocabulary": "warning",

@@ -22,6 +22,7 @@ from tracer.spans import ACTIVE, Span, ThreadState
 
 _FLUSH_NS: Final = 1_000_000_000
 _FLUSH_ROWS: Final = 4096
+_WAIT_SECONDS: Final = 1.0
 
 
 class Recorder(Ledger):
@@ -50,6 +51,7 @@ class Recorder(Ledger):
         self.notes: dict[str, Any] = {}  # what observers leave for each other, by their own names
         self.at_end: list[Callable[[], None]] = []
         self.drained_modules = 0
+        self._waiting: threading.Timer | None = None
         self._told_places = False
 
     # What happened
@@ -117,6 +119,34 @@ class Recorder(Ledger):
             if spans and self.sink.is_durable:
                 self.sink.append_starts(row_forms.start_batch(spans, self.origin, self.rank))
 
+    def write_soon(self) -> None:
+        """A thread has left its last call: write what waits in a second, should nothing else do it.
+
+        The next event may be far off, and a kill until then would make a call that had ended look
+        interrupted.
+        """
+        if self._waiting is None and self.is_live and self.sink.is_durable:
+            self._waiting = threading.Timer(_WAIT_SECONDS, self._write_what_waits)
+            self._waiting.name, self._waiting.daemon = "tracer-journal", True
+            self._waiting.start()
+
+    def _write_what_waits(self) -> None:
+        try:
+            with self.guard("journal"):
+                if self.is_live:
+                    self.flush()
+        finally:
+            self._waiting = None
+        if self._pending_rows or self._later:  # of a call that ended meanwhile
+            self.write_soon()
+
+    def _stop_waiting(self) -> None:
+        while (waiting := self._waiting) is not None:
+            waiting.cancel()
+            waiting.join()
+            if self._waiting is waiting:  # it was still to come
+                self._waiting = None
+
     def drain(self, state: ThreadState) -> None:
         """Turn a thread's hot rows into a batch of `modules`."""
         hot = state.rows
@@ -152,11 +182,13 @@ class Recorder(Ledger):
         self.strict = False
         self.sink = Nowhere()
         self.listening.clear()
+        self._waiting = None  # threads of the parent are not here
         self._lock = threading.RLock()  # another thread of the parent may have held it
 
     def end(self) -> None:
         """No more events: open spans are interrupted, everything gathered goes to the journal."""
         self.is_live = False
+        self._stop_waiting()
         for state in list(self.threads.values()):
             with self.guard("end of the recording"):
                 state.end_all()

@@ -540,7 +540,7 @@ _TABLES = (
         _STEP,
         _ROW,
         _OFFSET,
-        _integer("token_rank", "Rank in the distribution chosen from; 0 is the most likely"),
+        _integer("token_rank", "Rank in what was chosen from (own loop: raw); 0 is the likeliest"),
         _integer("token_id", "Id"),
         _text("text", "Text of the id alone"),
         _real("raw_logit", "Logit out of the model"),

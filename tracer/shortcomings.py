@@ -8,16 +8,16 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from tracer.explain.sentences import Sentence, names, phrase
+from tracer.explain.sentences import Sentence, names, phrase, recorded
 
 
 def shortcomings(manifest: Mapping[str, Any]) -> list[Any]:
-    """What a trace lacks, one sentence each; of disagreements the words that were recorded."""
+    """What a trace lacks, one sentence each, disagreements among them."""
     said: list[Any] = [loss(each) for each in manifest.get("lost", [])]
     missing = manifest.get("missing_ranks", [])
     if missing:
         said.append(phrase("losses.no_rank", ranks=rank_names(missing)))
-    return [*said, *manifest.get("disagreements", [])]
+    return [*said, *map(recorded, manifest.get("disagreements", []))]
 
 
 def loss(entry: Mapping[str, Any]) -> Sentence:

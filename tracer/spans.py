@@ -215,6 +215,8 @@ class ThreadState:
         if len(others) < len(self.held):
             self.recorder.add(*row)
             self.held = others
+        if not self.spans:
+            self.recorder.write_soon()
 
     def _finish(self, span: Span, end: int | None, status: str) -> tuple[str, dict[str, Any]]:
         """Close the innermost span. Its row is held before it is gone: an interrupt loses none."""

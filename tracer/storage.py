@@ -18,6 +18,7 @@ import pyarrow as pa
 from tracer.archive import open_zip
 from tracer.batches import Target, conform, encoded_schema
 from tracer.conditions import Where, condition
+from tracer.contents import Content, ParquetContent, TableContent, batches_of, group_of
 from tracer.errors import StorageError, TraceFormatError
 from tracer.explain.lookup import unknown_name
 from tracer.explain.sentences import phrase
@@ -36,14 +37,7 @@ from tracer.folder import (
 )
 from tracer.merging import Part, RankedContent, merged
 from tracer.ranks import rank_folders
-from tracer.recovery import (
-    Content,
-    ParquetContent,
-    TableContent,
-    batches_of,
-    group_of,
-    recover,
-)
+from tracer.recovery import recover
 from tracer.schema import EVENT_TABLES, SCHEMA_VERSION, TABLES
 from tracer.shortcomings import loss
 

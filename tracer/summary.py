@@ -23,7 +23,14 @@ from tracer.export.text import visible_text
 from tracer.manifest import check_manifest
 from tracer.schema import EVENT_TABLES, SCHEMA_VERSION, STAGES
 from tracer.shortcomings import rank_names, shortcomings
-from tracer.views.labels import MISSING, aligned, bytes_label, count_label, duration_label
+from tracer.views.labels import (
+    MISSING,
+    aligned,
+    bytes_label,
+    count_label,
+    cut_to_width,
+    duration_label,
+)
 
 # Tables whose rows are stages of a call; a call's own time is that of the stages inside it.
 _STAGED: Final = ("spans", "tensor_loads", "steps")
@@ -193,7 +200,7 @@ def _ranks(read: Read, manifest: dict[str, Any], counts: Mapping[str, int]) -> l
     for how, numbers in endings.items():
         lines.append(_say("ranks_ended", ranks=rank_names(numbers), how=_how(how)))
     if manifest.get("time_line"):
-        lines.append(_say("time_line", how=manifest["time_line"]))
+        lines.append(_say("time_line", how=explain.said_again(manifest["time_line"])))
     return lines
 
 
@@ -290,7 +297,7 @@ def _faults(read: Read) -> str:
     if not counts:
         return _say("no_faults")
     rows = [
-        [f"{count:,} x", target, textwrap.shorten(reason, 70)]
+        [f"{count:,} x", target, cut_to_width(explain.said_again(reason), 70)]
         for (target, reason), count in counts.most_common(_LISTED)
     ]
     return _section("faults", rows, (0,), len(counts))

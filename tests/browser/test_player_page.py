@@ -225,6 +225,21 @@ def test_it_fits_and_follows_the_reader(path, open_page, width, theme):
     )  # the line of time is drawn
 
 
+def test_reasons_are_read_in_the_readers_language(tmp_path, open_page):
+    rows = coherent_rows()
+    rows["checkpoint_tensors"][0]["because"] = "set as embed.weight"
+    rows["images"][0]["limit"] = "helper: multiples of the patch only"
+    player = open_page(to_html(make_trace(rows), tmp_path / "run.html"))
+    player.jump(rows["checkpoint_tensors"][0]["key"])
+    expect(player["tags"].first).to_contain_text("set as embed.weight")
+    player.press("z")
+    expect(player["tags"].first).to_contain_text("设为 embed.weight")
+    player.press("Home")
+    while not player["sizes"].count():
+        player.press("ArrowRight")
+    expect(player["stop"]).to_contain_text("helper：只取图块边长的整数倍")
+
+
 def hostile_rows():
     """The rows with hostile text in every cell that holds text of a run, but for keys."""
     rows = coherent_rows()

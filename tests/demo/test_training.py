@@ -125,6 +125,7 @@ def one_thread():
     torch.set_num_threads(before)
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("one_thread")
 def test_the_same_steps_give_the_same_weights_also_after_an_interruption(tmp_path):
     straight, broken, resumed = Training(), Training(), Training()

@@ -72,10 +72,14 @@ def answered(bench, model, ids):
 def in_training_mode(bench, advice):
     model = bench.fresh("gpt2").train()
     advice.run(model=model)
-    ids = torch.tensor([PROMPT])
-    return recorded(
-        bench, lambda: model.generate(ids, attention_mask=torch.ones_like(ids), **GREEDY)
-    )
+    return answered(bench, model, torch.tensor([PROMPT]))
+
+
+def checkpointed_in_training_mode(bench, advice):
+    model = bench.fresh("gpt2").train()
+    model.gradient_checkpointing_enable()
+    advice.run(model=model)
+    return answered(bench, model, torch.tensor([PROMPT]))
 
 
 def with_gradients(bench, advice):
@@ -234,6 +238,7 @@ MADE = {
     "pad_unset": tokenizer_without_pad,
     "inputs_refused": ids_in_a_list,
     "file_flags_unused": temperature_without_sampling,
+    "cache_unfilled": checkpointed_in_training_mode,
     "cache_not_prefix": cache_of_another_prompt,
     "cache_grown": one_cache_for_two_questions,
     "prompt_decoded": prompt_in_the_answer,

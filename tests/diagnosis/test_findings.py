@@ -68,6 +68,12 @@ def test_it_speaks_the_language_in_force():
         tracer.language("en")
 
 
+def test_a_reason_in_a_sentence_is_told_in_the_language_asked_for():
+    assert shown_value("reason", "one beam only", "zh") == "只有一个束"
+    assert shown_value("reason", "one beam only") == "one beam only"
+    assert shown_value("files", ["a", "b", "c", "d"], "zh") == "a, b, c 以及另外 1 个"
+
+
 @pytest.mark.parametrize(
     ("name", "value", "shown"),
     [

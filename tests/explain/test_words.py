@@ -140,6 +140,7 @@ def test_there_are_terms_enough(code):
 def test_no_text_is_empty_or_has_space_around_it(code, kind):
     joints = {"between_sentences", "summary.row_counts", "tables.comma", "tables.semicolon"}
     joints |= {"joints.names", "joints.clauses", "joints.parts", "joints.choice"}
+    joints |= {"joints.sentences"}
     spaced = joints if kind == "phrases" else set()
     if kind == "argparse":
         return  # Python's own words, with the space and the line's end that it puts there

@@ -24,6 +24,7 @@ from transformers import (
 
 import tracer
 from tracer.checkpoint import read_header
+from tracer.explain import said_again
 from tracer.instrument.installer import release
 from tracer.survey import survey_folder
 
@@ -31,6 +32,7 @@ pytestmark = pytest.mark.generations
 
 PUBLISHED = Path(__file__).resolve().parents[3] / "shared/data/folders"
 INDEX = "model.safetensors.index.json"
+CHINESE = re.compile("[\u4e00-\u9fff]")
 POINTER = (
     b"version https://git-lfs.github.com/spec/v1\n"
     b"oid sha256:ac02591061f1344027a7e7b11dbb4143f75f166c47dc09b742f5de3ab1dde1d1\n"
@@ -56,6 +58,13 @@ def sound_folder(tmp_path_factory):
 def folder(sound_folder, tmp_path):
     """A copy of it, to be broken; its name is not an easy one."""
     return Path(shutil.copytree(sound_folder, tmp_path / "模型 v1.5 (副本)"))
+
+
+@pytest.fixture
+def chinese():
+    tracer.language("zh")
+    yield
+    tracer.language("en")
 
 
 def shards(folder):
@@ -184,6 +193,17 @@ def test_a_broken_shard_is_named_with_cause_and_numbers(folder, breakage):
     assert words in row["why_not"]
     assert trace["calls"]["status"].tolist().count("error") >= 1
     assert "recorder failed" not in " ".join(trace["faults"]["reason"])
+
+
+@pytest.mark.parametrize("breakage", BREAKAGES)
+def test_what_is_wrong_is_recorded_in_english_and_told_in_chinese(folder, breakage, chinese):
+    breakage(shards(folder)[0])
+    _, trace = load(folder)
+    recorded = {*trace["faults"]["reason"], *trace["files"]["why_not"].dropna()}
+    assert len(recorded) > 1
+    for reason in recorded:
+        assert not CHINESE.search(reason.replace(folder.name, ""))
+        assert CHINESE.search(said_again(reason))
 
 
 def test_a_sound_folder_tells_no_fault(folder):

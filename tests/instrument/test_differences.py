@@ -130,3 +130,9 @@ def test_what_was_calculated_or_cut_otherwise_is_not_judged():
     assert found.misplaced(torch.stack([ROWS, ROWS + 24]) * 2) is None
     assert found.misplaced(torch.cat([ROWS, ROWS + 24])) is None
     assert _numbered(ROWS).misplaced(ROWS[None]) is None
+
+
+def test_a_bool_of_memory_that_nobody_wrote_is_told_by_its_byte():
+    live = torch.tensor([90, 0], dtype=torch.uint8).view(torch.bool)
+    words = told(live, torch.tensor([True, False]))
+    assert words.endswith("the first at [0] is True (as byte 90) instead of True")

@@ -441,6 +441,7 @@ for fault in recording.trace["faults"].itertuples():
 """
 
 
+@pytest.mark.slow
 def test_a_name_that_is_gone_is_told_though_its_module_comes_later(folder):
     command = [sys.executable, "-c", _FIRST_IMPORT, str(folder)]
     done = subprocess.run(command, capture_output=True, text=True, check=False)

@@ -159,6 +159,7 @@ def _fails(module, args):
     raise ValueError("the user's own")
 
 
+@pytest.mark.slow
 def test_fifty_recordings_keep_neither_model_nor_activations_nor_hooks():
     """H04. A hook that holds the model, outputs that hold the graph, handles left by an error."""
     model = _model(0)

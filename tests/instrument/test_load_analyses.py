@@ -143,6 +143,7 @@ def test_a_cold_load_is_told_from_a_warm_one_by_what_came_from_the_disk(heavy_fo
     assert frame["disk_mb_per_s"].isna().all()
 
 
+@pytest.mark.slow
 @LINUX
 def test_a_mapped_load_leaves_the_pages_to_the_first_forward_and_a_cast_takes_them(
     heavy_folder, llama_folder, tmp_path
@@ -160,6 +161,7 @@ def test_a_mapped_load_leaves_the_pages_to_the_first_forward_and_a_cast_takes_th
     assert paid.loc["first forward", "file_added_bytes"] < WEIGHTS // 2
 
 
+@pytest.mark.slow
 @LINUX
 def test_peak_memory_goes_by_the_path_that_the_bytes_take(heavy_folder, llama_folder, tmp_path):
     """A mapped file needs none of its own, a cast its result, a `.bin` that is read all of it."""

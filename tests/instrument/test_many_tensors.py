@@ -13,7 +13,7 @@ from transformers import AutoModelForCausalLM, LlamaConfig, LlamaForCausalLM
 
 import tracer
 from tracer.instrument.loads.load_notes import BATCH, Load, Plan
-from tracer.instrument.loads.reads import placed
+from tracer.instrument.loads.steps import placed
 from tracer.journal import Journal
 from tracer.ledger import Options
 from tracer.recorder import Recorder

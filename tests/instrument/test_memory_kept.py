@@ -57,6 +57,7 @@ def test_no_tensor_of_the_run_or_of_the_lab_survives(llama):
     assert recording.trace.rows("choices") == 5
 
 
+@pytest.mark.slow
 def test_no_tensor_piles_up_from_step_to_step(llama):
     counts = []
 

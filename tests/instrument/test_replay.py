@@ -7,8 +7,10 @@ from transformers import BartConfig, BartForConditionalGeneration
 
 import tracer
 from tracer.analysis.replay import Link, chain_of, replay, replayable_until
+from tracer.instrument.installer import release
 
 pytestmark = pytest.mark.generations
+WITH_TOP_H = (5, 0)
 
 
 @pytest.fixture(scope="module")
@@ -34,6 +36,10 @@ CHAINS = {
         "do_sample": False, "suppress_tokens": [31, 36], "begin_suppress_tokens": [12, 22],
         "forced_eos_token_id": 2, "remove_invalid_values": True,
     },
+    "biased and banned": {
+        "do_sample": False, "sequence_bias": [[[12], 2.0], [[31], -3.0], [[12, 14], 5.0]],
+        "bad_words_ids": [[31], [22, 14], [36, 37, 38]],
+    },
     "decay": {"do_sample": False, "exponential_decay_length_penalty": (1, 1.8)},
     "temperature, top k, top p": {"do_sample": True, "temperature": 0.7, "top_k": 9, "top_p": 0.8},
     "min p, renormalised": {
@@ -47,6 +53,10 @@ CHAINS = {
     "sampled beams": {"do_sample": True, "num_beams": 2, "top_k": 6, "temperature": 0.8},
     "several sequences": {"do_sample": True, "num_return_sequences": 2, "top_k": 5},
 }  # fmt: skip
+
+
+if release() >= WITH_TOP_H:
+    CHAINS["top h"] = {"do_sample": True, "top_h": 0.6, "top_k": 0}
 
 
 @pytest.mark.parametrize("settings", CHAINS.values(), ids=CHAINS)
@@ -125,6 +135,20 @@ def test_what_if_gives_what_the_library_gives_for_other_parameters(model):
         base = plain[plain["row"] == row]["token_id"].tolist()
         until = next((n for n, (a, b) in enumerate(zip(theirs, base, strict=True)) if a != b), 7)
         assert mine["replayed_id"].tolist()[: until + 1] == theirs[: until + 1]
+
+
+def test_banned_words_of_several_ids_act_on_the_candidates_too(model):
+    first = _run(model, do_sample=False)["choices"].query("row == 0").sort_values("step")
+    pair = first["token_id"].tolist()[1:3]  # in a row: with the first, the second is banned
+    settings = {"do_sample": False, "bad_words_ids": [pair]}
+    trace = _run(model, logits=False, **settings)
+    again = replay(trace)
+    assert set(again["basis"]) == {"estimated"}
+    assert again["stops_at"].isna().all()
+    assert again["replayed_id"].tolist() == again["token_id"].tolist()
+    changed = trace["choices"].query("row == 0").sort_values("step")["token_id"].tolist()
+    assert changed[:2] == first["token_id"].tolist()[:2]
+    assert changed[2] != pair[1]
 
 
 def test_without_logits_what_follows_from_the_candidates_is_an_estimate(model):

@@ -7,6 +7,7 @@ import sys
 from pathlib import Path
 
 import pytest
+import torch
 import transformers
 
 import tracer
@@ -179,3 +180,57 @@ def test_a_killed_rank_is_told_apart_from_the_one_that_ended(out):
     assert "Rank 1 interrupted" in trace.summary()
     calls = trace["calls"]
     assert "generate" in set(calls.loc[calls["rank"] == 0, "kind"])
+
+
+EXPERTS = """
+import sys
+import torch
+import tracer
+from transformers import AutoModelForCausalLM
+from transformers.distributed import DistributedConfig
+
+folder, out, how = sys.argv[1:]
+torch.set_num_threads(1)
+sizes = {"experts": {"tp_size": 2, "ep_size": 2}, "sharded": {"fsdp_size": 2}}[how]
+with tracer.record(out, strict=True, verify_weights=True):
+    AutoModelForCausalLM.from_pretrained(folder, distributed_config=DistributedConfig(**sizes))
+"""
+
+
+@pytest.mark.skipif(transformers.__version__ < "5", reason="generation 4 has no such arguments")
+@pytest.mark.parametrize("how", ["experts", "sharded"])
+def test_experts_that_ranks_share_are_read_by_the_rank_that_holds_them(tmp_path, how):
+    """Expert parallel, and FSDP: each rank passes over the experts that are another's."""
+    torch.manual_seed(0)
+    config = transformers.MixtralConfig(
+        vocab_size=64, hidden_size=16, intermediate_size=24, num_hidden_layers=2,
+        num_attention_heads=4, num_key_value_heads=2, num_local_experts=4,
+    )  # fmt: skip
+    folder, script, out = tmp_path / "mixtral", tmp_path / "worker.py", tmp_path / "run"
+    transformers.MixtralForCausalLM(config).save_pretrained(folder)
+    script.write_text(EXPERTS)
+    command = [sys.executable, "-m", "torch.distributed.run", "--standalone"]
+    subprocess.run(
+        [*command, "--nproc-per-node", "2", str(script), str(folder), str(out), how],
+        env={
+            **os.environ,
+            "PYTHONPATH": str(Path(tracer.__file__).parent.parent),
+            "OMP_NUM_THREADS": "1",
+        },
+        check=True,
+        capture_output=True,
+    )
+    trace = tracer.open_trace(out)
+    assert trace.rows("faults") == 0
+    assert set(trace["placements"]["verified"]) == {"equal"}
+    fates = trace["checkpoint_tensors"]
+    of_experts = fates[fates["key"].str.contains("experts")]
+    assert of_experts.groupby(["rank", "fate"]).size().to_dict() == {
+        (rank, fate): 12 for rank in (0, 1) for fate in ("converted", "skipped")
+    }
+    taken = of_experts[of_experts["fate"] == "converted"]
+    assert sorted(taken["key"]) == sorted(of_experts["key"].unique())  # each by one of them
+    reads = trace["tensor_loads"]
+    assert sorted(reads.loc[reads["key"].str.contains("experts"), "key"]) == sorted(taken["key"])
+    audit = trace.audit().set_index("check")["verdict"].drop("5 explained time")
+    assert audit.index[audit == "broken"].tolist() == []

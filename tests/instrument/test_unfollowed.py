@@ -201,6 +201,9 @@ def test_continuous_batching_tells_forwards_prompts_and_answers():
         own = tokens[tokens["row"] == row]
         assert own["token_id"].tolist() == [*prompts[row], *answer.generated_tokens]
         assert own["origin"].eq("generated").sum() == len(answer.generated_tokens) > 0
+        choices = trace["choices"].query("row == @row").sort_values("step")
+        assert choices["token_id"].tolist() == answer.generated_tokens
+        assert choices["finish"].dropna().tolist() == ["length"]
     verdicts = trace.audit()
     assert verdicts[verdicts["verdict"] == "broken"].to_dict("records") == []
 

@@ -221,6 +221,7 @@ def test_an_output_tells_ids_in_and_text_out(processor):
     assert (told["texts"], told["clean_up_changed"]) == (texts, 0)
     assert told["characters"] == sum(map(len, texts))
     setting = _settings(trace, "decode").loc["skip_special_tokens"]
+    assert setting["why"] == "2 special ids dropped"
     assert (setting["effective"], setting["origin"], bool(setting["used"])) == (
         "true",
         "call",

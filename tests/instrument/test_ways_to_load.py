@@ -127,6 +127,7 @@ with tracer.record(sys.argv[2], strict=True) as recording:
 """
 
 
+@pytest.mark.slow
 def test_a_killed_run_opens_with_its_load_and_its_first_steps(llama_folder, tmp_path):
     arguments = [sys.executable, "-c", _KILLED, str(llama_folder), str(tmp_path / "run")]
     done = subprocess.run(arguments, capture_output=True, text=True, check=False)

@@ -74,6 +74,24 @@ def test_a_tensor_lies_in_its_shard_where_the_header_says(replay):
     assert place["label"][1] == "160 B"
 
 
+def test_reasons_are_there_in_every_language():
+    rows = coherent_rows()
+    rows["checkpoint_tensors"][0]["because"] = "set as lm_head.weight"
+    rows["images"][0]["limit"] = "helper: multiples of the patch only"
+    load = rows["spans"][0]
+    load["summary"] = {"from": "the hub's cache", "why": "argument", "name": "a local folder"}
+    replay = Replay(make_trace(rows))
+    key = rows["checkpoint_tensors"][0]["key"]
+    because = first(replay, "tensor", key)["tensor"]["because"]
+    assert because == {"en": "set as lm_head.weight", "zh": "设为 lm_head.weight"}
+    assert first(replay, "image")["image"]["limits"]["zh"] == "helper：只取图块边长的整数倍"
+    (stop,) = replay.stops.of_seqs([load["seq"]])
+    told = dict(replay.detail(int(stop))["outputs"])
+    assert told["from"] == {"en": "the hub's cache", "zh": "Hub 的缓存"}
+    assert told["why"]["zh"] == "由参数指定"
+    assert told["name"] == "a local folder"
+
+
 def test_a_tensor_without_a_header_has_no_place():
     rows = coherent_rows()
     rows["checkpoint_tensors"] = []

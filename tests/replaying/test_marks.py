@@ -58,6 +58,15 @@ def test_a_fault_says_what_was_not_observed():
     assert mark["text"]["zh"] == "the module ran compiled"
 
 
+def test_a_fault_of_the_lab_says_it_in_every_language():
+    rows = coherent_rows()
+    fault = event(950, -1, -1, "recorder", "fault", 950, 0)
+    reason = "max_bytes=500 reached: not recorded from seq 17 on"
+    rows["faults"] = [fault | {"target": "modules", "reason": reason}]
+    (mark,) = (mark for mark in Replay(make_trace(rows)).marks if mark["group"] == "faults")
+    assert mark["text"] == {"en": reason, "zh": "达到 max_bytes=500：从 seq 17 起不再记录"}
+
+
 def test_a_broken_check_has_its_name_in_every_language():
     rows = coherent_rows()
     rows["placements"].pop()

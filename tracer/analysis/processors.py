@@ -166,6 +166,31 @@ def _forced_end(ids: Ids, scores: Scores, given: Parameters) -> Scores:
     return _only(scores, _ids_of(given["eos_token_id"])) if is_last else scores
 
 
+def _sequence_bias(ids: Ids, scores: Scores, given: Parameters) -> Scores:
+    bias, before = np.zeros_like(scores), np.asarray(ids, np.int64)
+    for sequence, number in given["sequence_bias"]:
+        *prefix, last = sequence
+        begins = (
+            len(prefix) <= len(before) and (before[len(before) - len(prefix) :] == prefix).all()
+        )
+        if begins and last >= 0:  # else it is an id whose score nobody recorded
+            bias[last] += np.float32(number)
+    biased: Scores = scores + bias
+    return biased
+
+
+def _top_h(ids: Ids, scores: Scores, given: Parameters) -> Scores:
+    best = np.argsort(-scores, kind="stable")[: int(given["top_n"])]
+    logs = log_softmax(scores[best])
+    with np.errstate(invalid="ignore"):  # what is removed has no part, and ends what is kept
+        parts = -np.exp(logs) * logs
+    kept = parts.cumsum(dtype=np.float32) <= _entropy(logs) * np.float32(given["top_h"])
+    kept[0] = True
+    removed = np.ones(len(scores), np.bool_)
+    removed[best[kept]] = False
+    return _without(scores, removed, given)
+
+
 def _finite(ids: Ids, scores: Scores, given: Parameters) -> Scores:
     limits = np.finfo(np.float32)
     return np.nan_to_num(scores, nan=0.0, posinf=float(limits.max), neginf=float(limits.min))
@@ -193,6 +218,9 @@ PROCESSORS: Final[dict[str, Processor]] = {
     "EpsilonLogitsWarper": _epsilon,
     "EtaLogitsWarper": _eta,
     "TypicalLogitsWarper": _typical,
+    "TopHLogitsWarper": _top_h,
+    "SequenceBiasLogitsProcessor": _sequence_bias,
+    "NoBadWordsLogitsProcessor": _sequence_bias,
     "RepetitionPenaltyLogitsProcessor": _repetition,
     "NoRepeatNGramLogitsProcessor": _no_repeat,
     "MinLengthLogitsProcessor": _min_length,

@@ -19,6 +19,8 @@ from tracer.analysis.processors import Parameters, Scores
 from tracer.trace import Trace
 
 _NAMING_IDS: Final = ("eos_token_id", "bos_token_id", "suppress_tokens", "begin_suppress_tokens")
+_SEQUENCES: Final = "sequence_bias"
+"""Sequences of ids, each with a number."""
 _COLUMNS: Final = ["step", "row", "offset"]
 
 Ids = NDArray[np.int64]
@@ -50,12 +52,15 @@ class RawScores:
         """A processor's parameters with places instead of ids."""
         if self.vocabulary is None:
             return parameters
-        return {
-            name: self.places(np.atleast_1d(np.asarray(value, np.int64))).tolist()
-            if name in _NAMING_IDS and value is not None
-            else value
-            for name, value in parameters.items()
-        }
+        return {name: self._placed(name, value) for name, value in parameters.items()}
+
+    def _placed(self, name: str, value: Any) -> Any:
+        if name == _SEQUENCES:
+            pairs = ((np.asarray(ids, np.int64), number) for ids, number in value)
+            return [[self.places(ids).tolist(), number] for ids, number in pairs]
+        if name in _NAMING_IDS and value is not None:
+            return self.places(np.atleast_1d(np.asarray(value, np.int64))).tolist()
+        return value
 
     def best(self, scores: Scores) -> int:
         """The id with the highest of some scores."""

@@ -60,7 +60,8 @@ def _said(judged: list[_Share], leaves: list[int]) -> Iterator[Sentence]:
         times = {"rest": worst.rest_ns, "total": worst.total_ns}
         times["derived"] = sum(share.derived_ns for share in judged)
         shown = {name: f"{time / 1e6:.3f}" for name, time in times.items()}
-        yield told("worst", call=worst.seq, kind=worst.kind, **shown)
+        kind = told("model_load") if worst.kind == _MODEL_LOAD else worst.kind
+        yield told("worst", call=worst.seq, kind=kind, **shown)
     spared = [share for share in judged if share.is_explained and share.is_over]
     if spared:
         most = max(share.rest_ns for share in spared) / 1e6

@@ -75,7 +75,7 @@ def check_placements(source: Source) -> Iterator[Finding]:
 
 def _as_built(param: str) -> str:
     """The name that a parameter had before an adapter was wrapped round its module."""
-    return param.replace(".base_layer.", ".")
+    return param.replace(".base_layer.", ".").replace(".original_module.", ".")
 
 
 def check_files(source: Source) -> Iterator[Finding]:

@@ -11,7 +11,7 @@ from typing import Any
 import pandas as pd
 
 from tracer.auditing.source import EVIDENCE_LIMIT, Finding, Read, Source, told
-from tracer.explain.sentences import Sentence, then
+from tracer.explain.sentences import Sentence, recorded, then
 from tracer.shortcomings import rank_names
 
 Judge = Callable[[Source], list[Finding]]
@@ -54,7 +54,7 @@ def _manifest_of(manifest: dict[str, Any], own: dict[str, Any]) -> dict[str, Any
 def _whole(manifest: dict[str, Any]) -> Iterator[Finding]:
     missing, disagreements = manifest.get("missing_ranks", []), manifest.get("disagreements", [])
     there = told("ranks", number=len(manifest["ranks"]), whole=manifest.get("world_size", "?"))
-    found = then(there, *disagreements[:EVIDENCE_LIMIT])
+    found = then(there, *map(recorded, disagreements[:EVIDENCE_LIMIT]))
     bad = [*(f"rank {number} is missing" for number in missing), *disagreements]
     yield Finding("0 ranks whole", found, bad, len(manifest["ranks"]))
 

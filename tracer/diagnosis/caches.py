@@ -1,4 +1,4 @@
-"""Rules on the KV cache: off, not carried on, not the prompt's beginning, grown meanwhile."""
+"""Rules on the KV cache: off, never filled, not carried on, not the prompt's beginning, grown."""
 
 from __future__ import annotations
 
@@ -8,13 +8,15 @@ from typing import Final
 import pandas as pd
 
 from tracer.diagnosis.finding import Found, rows_of
-from tracer.diagnosis.generating import Generating, generations, needs_text
+from tracer.diagnosis.generating import Generating, generations, needs_text, summary
 from tracer.diagnosis.rules import rule
 from tracer.trace import Trace
 
 _STEPS: Final = ("step", "kind", "input_tokens", "cache_tokens_before", "cache_tokens_after")
 _REUSE: Final = ("cache", "cache_why", "cache_prefix_tokens", "cache_first_difference")
 _FEWEST_AGAIN: Final = 8
+_UNFILLED: Final = "never filled"
+"""Said of a cache that was handed over, and that the model put nothing into."""
 
 
 @rule("cache_off", "warning", "trace")
@@ -35,6 +37,26 @@ def cache_off(trace: Trace) -> Iterator[Found]:
             },
             rows_of("steps", again, *_STEPS) + call.setting_rows("use_cache"),
         )
+
+
+@rule("cache_unfilled", "fatal", "trace")
+def cache_unfilled(trace: Trace) -> Iterator[Found]:
+    """Steps that fed the newest token alone, to layers that were given no cache."""
+    for call in generations(trace):
+        if _UNFILLED not in str(call.call["cache_why"]):
+            continue
+        # A model with a state of its own needs no cache; checkpointed layers have nothing else.
+        if not summary(call.call).get("gradient_checkpointing"):
+            continue
+        steps = call.steps
+        before = steps["input_tokens"].iloc[0] + steps["step"] - steps["step"].iloc[0]
+        blind = steps[(steps["kind"] == "decode") & (steps["input_tokens"] < before)]
+        if not blind.empty:
+            yield Found(
+                {"steps": len(blind), "unseen": int((before - steps["input_tokens"]).max())},
+                rows_of("steps", blind, *_STEPS)
+                + call.call_row("cache_class", "cache_why", "training", "summary"),
+            )
 
 
 @rule("cache_not_reused", "warning", "trace")

@@ -16,6 +16,7 @@ from tracer import explain
 from tracer.export.text import storable_text
 from tracer.schema import TABLES
 from tracer.views import labels
+from tracer.views.cells import told
 
 Severity = Literal["fatal", "warning", "note"]
 
@@ -175,12 +176,18 @@ def plain(value: Any) -> Any:
     return storable_text(str(value))
 
 
-def shown_value(name: str, value: Any) -> str:
-    """A value as people read it in a sentence; its unit is the end of its name."""
+def shown_value(name: str, value: Any, code: str | None = None) -> str:
+    """A value as people read it in a sentence; its unit is the end of its name.
+
+    What was recorded in English, such as a reason, is told in a language, by default in the one
+    that holds.
+    """
     if isinstance(value, list | tuple):
-        shown = ", ".join(shown_value("", one) for one in value[:_NAMED])
+        shown = ", ".join(shown_value("", one, code) for one in value[:_NAMED])
         rest = len(value) - _NAMED
-        return shown if rest <= 0 else explain.text("doctor.and_more", shown=shown, count=rest)
+        if rest <= 0:
+            return shown
+        return explain.text("doctor.and_more", code, shown=shown, count=rest)
     if labels.is_missing(value):
         return labels.MISSING
     if name.endswith("_bytes"):
@@ -193,7 +200,7 @@ def shown_value(name: str, value: Any) -> str:
         return str(int(value)) if name.endswith(("_id", "seq")) else f"{int(value):,}"
     if pd.api.types.is_float(value):
         return f"{float(value):.3g}"
-    return storable_text(str(value))
+    return storable_text(str(told(name, value, code)))
 
 
 def rows_of(table: str, frame: pd.DataFrame, *columns: str) -> tuple[Row, ...]:

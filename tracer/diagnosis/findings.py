@@ -124,7 +124,7 @@ def _row_text(row: Row) -> str:
 def _cell(name: str, value: Any) -> str:
     if isinstance(value, list | tuple):
         value = json.dumps(plain(value), ensure_ascii=False)
-    return cells.cell(name, value, _WIDEST_CELL)
+    return cells.cell(name, cells.told(name, value), _WIDEST_CELL)
 
 
 def _line(text: str) -> str:

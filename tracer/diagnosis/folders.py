@@ -40,7 +40,7 @@ _KINDS: Final[tuple[tuple[str, Severity, str, tuple[str, ...]], ...]] = (
         _DAMAGE,
     ),
     ("path_outside_folder", "fatal", "", ("outside_folder",)),
-    ("folder_incomplete", "fatal", "", ("no_config", "no_weights", "no_index")),
+    ("folder_incomplete", "fatal", "", ("no_config", "no_weights", "no_index", "no_base")),
     ("weights_nested", "fatal", "", ("nested",)),
     ("file_unused", "note", _SHARDS, ("stray_file",)),
     ("memory_too_small", "warning", "", ("no_room",)),

@@ -29,8 +29,9 @@ def language(code: str | None = None) -> str:
     """Choose the language of explanations, tables, charts and summaries, or ask which it is.
 
     It holds for the whole process, so that widgets and threads speak like the cell that chose it.
-    So does what the lab refuses. What a trace holds and names in code are English in any language,
-    and errors of Python and of the libraries are told as they come.
+    So does what the lab refuses. A trace holds English whatever language it is made in; its reasons
+    are told in the one that holds where they are shown. Names in code stay English, and errors of
+    Python and of the libraries are told as they come.
     At first it is what the environment says in TRACER_LANG, else English.
 
     Args:

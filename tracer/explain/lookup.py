@@ -26,6 +26,7 @@ _PHRASES: Final = (
     "folders",
     "errors",
     "verification",
+    "reasons",
 )
 """Files of sentences; no section is in two of them."""
 
@@ -232,9 +233,14 @@ def text(phrase: str, code: str | None = None, **values: Any) -> str:
         UnknownNameError: There is no such phrase or language.
     """
     section, _, key = phrase.partition(".")
-    sections = (words(kind, code).get(section, {}) for kind in _PHRASES)
-    found = _known("phrase", key, next(filter(None, sections), {}), section=section)
+    found = _known("phrase", key, section_words(section, code), section=section)
     return str(found.format(**values))
+
+
+def section_words(section: str, code: str | None = None) -> dict[str, str]:
+    """The phrases of a section by key, of whichever file has it; none where there is no such."""
+    sections = (words(kind, code).get(section, {}) for kind in _PHRASES)
+    return next(filter(None, sections), {})
 
 
 def audit_word(name: str, code: str | None = None) -> str:

@@ -53,14 +53,19 @@ _VALUES: Final = {
 }  # fmt: skip
 
 
-def read_pickle(stream: IO[bytes]) -> Any:
+def read_pickle(stream: IO[bytes], named: set[str] | None = None) -> Any:
     """Read one pickle from where the stream stands, and leave the stream behind it.
+
+    Args:
+        stream: Where the pickle is.
+        named: Takes the dotted names of all classes and functions that the pickle wants.
 
     Raises:
         ValueError, IndexError, KeyError: the bytes are no pickle, or one with opcodes that
             torch.save does not write.
     """
     machine = _Machine()
+    machine.named = set() if named is None else named
     for opcode, argument, _ in pickletools.genops(stream):
         machine.step(opcode.name, argument)
     return machine.stack[-1]
@@ -70,6 +75,7 @@ class _Machine:
     def __init__(self) -> None:
         self.stack: list[Any] = []
         self.memo: dict[int, Any] = {}
+        self.named: set[str] = set()
 
     def step(self, name: str, argument: Any) -> None:
         if name in _VALUES:
@@ -109,8 +115,9 @@ class _Machine:
 
     def name(self, argument: Any) -> None:
         # GLOBAL gives module and name in one text, STACK_GLOBAL takes both from the stack.
-        text = str(argument).split()[-1] if argument is not None else str(self.pop(2)[1])
-        self.stack.append(_Name(text))
+        parts = str(argument).split() if argument is not None else [str(one) for one in self.pop(2)]
+        self.named.add(".".join(parts))
+        self.stack.append(_Name(parts[-1]))
 
     def call(self, _: Any) -> None:
         function, arguments = self.pop(2)

@@ -23,6 +23,9 @@ from tracer.formats.opcodes import Rebuilt, Storage, read_pickle
 
 NESTED: Final = "dictionaries of tensors"
 """What a header's metadata calls the names that hold tensors one level down, as a JSON list."""
+STRANGE: Final = "objects besides tensors"
+"""What it calls the classes and functions of other packages that the pickle wants, as a list."""
+_KNOWN: Final = ("torch", "collections", "_codecs", "builtins")
 _LARGEST_PICKLE: Final = 500_000_000
 _MAGIC: Final = 0x1950A86A20F9469CFC6C  # what the first pickle of the old form says
 _LOCAL_HEADER: Final = 30  # of a zip member; its name and an extra field follow
@@ -84,6 +87,7 @@ def read_header(path: str | os.PathLike[str]) -> Header:
 
 def _read_zip(file: BinaryIO, name: str, file_bytes: int) -> Header:
     with zipfile.ZipFile(file) as archive:
+        named: set[str] = set()
         members = {member.filename: member for member in archive.infolist()}
         pickles = [path for path in members if path.endswith("/data.pkl")]
         if len(pickles) != 1:
@@ -95,14 +99,14 @@ def _read_zip(file: BinaryIO, name: str, file_bytes: int) -> Header:
                 kind="damaged_header",
             )
         with archive.open(pickles[0]) as stream:
-            content = read_pickle(stream)
+            content = read_pickle(stream, named)
     folder = pickles[0].removesuffix("data.pkl")
     places = {
         path.removeprefix(f"{folder}data/"): _Place(_data_offset(file, member), member.file_size)
         for path, member in members.items()
         if path.startswith(f"{folder}data/")
     }
-    return Header(size, file_bytes, _metadata(content), _entries(content, places, name))
+    return Header(size, file_bytes, _metadata(content, named), _entries(content, places, name))
 
 
 def _data_offset(file: BinaryIO, member: zipfile.ZipInfo) -> int:
@@ -117,7 +121,8 @@ def _read_old(file: BinaryIO, name: str, file_bytes: int) -> Header:
         raise CheckpointError(phrase("folders.strange_pickle", file=name), kind="wrong_format")
     for _ in ("protocol version", "system"):
         read_pickle(file)
-    content = read_pickle(file)
+    named: set[str] = set()
+    content = read_pickle(file, named)
     keys = read_pickle(file)
     header_bytes = file.tell()
     used = {each.storage.key: each.storage for each in _tensors(content, name).values()}
@@ -143,7 +148,8 @@ def _read_old(file: BinaryIO, name: str, file_bytes: int) -> Header:
             found=file_bytes,
             missing_bytes=offset - file_bytes,
         )
-    return Header(header_bytes, file_bytes, _metadata(content), _entries(content, places, name))
+    said = _metadata(content, named)
+    return Header(header_bytes, file_bytes, said, _entries(content, places, name))
 
 
 def _tensors(content: Any, file: str) -> dict[str, Rebuilt]:
@@ -157,14 +163,16 @@ def _tensors(content: Any, file: str) -> dict[str, Rebuilt]:
     return {str(name): one for name, one in found.items()}
 
 
-def _metadata(content: Any) -> dict[str, str]:
-    """Which of a file's names stand for dictionaries of tensors, where a load sees no tensor."""
+def _metadata(content: Any, named: set[str]) -> dict[str, str]:
+    """Names that stand for dictionaries of tensors, where a load sees none; what else it wants."""
     inner = [
         str(name)
         for name, one in (content.items() if isinstance(content, Mapping) else ())
         if isinstance(one, Mapping) and any(type(each) is Rebuilt for each in one.values())
     ]
-    return {NESTED: json.dumps(inner, ensure_ascii=False)} if inner else {}
+    strange = sorted(name for name in named if name.partition(".")[0] not in _KNOWN)
+    told = {NESTED: inner, STRANGE: strange}
+    return {key: json.dumps(names, ensure_ascii=False) for key, names in told.items() if names}
 
 
 def _entries(content: Any, places: Mapping[str, _Place], file: str) -> dict[str, TensorEntry]:

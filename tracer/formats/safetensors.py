@@ -70,6 +70,13 @@ def _check_length(path: Path, start: bytes, length: int, file_bytes: int) -> Non
     looks_like = signature.format_of(start)
     # The first bytes of another format may well be a possible length.
     is_other = looks_like in _OTHERS and start[LENGTH_BYTES : LENGTH_BYTES + 1] != b"{"
+    if length > _LARGEST_HEADER and looks_like == "safetensors":
+        raise CheckpointError(
+            phrase("folders.header_too_long", file=path.name, length=length, limit=_LARGEST_HEADER),
+            kind="damaged_header",
+            expected=_LARGEST_HEADER,
+            found=length,
+        )
     if length > _LARGEST_HEADER or is_other:
         raise CheckpointError(
             phrase(

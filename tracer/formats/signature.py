@@ -63,7 +63,7 @@ def unreadable(path: Path, error: OSError) -> CheckpointError:
         kind = "broken_link" if os.path.islink(path) else "absent_file"
     elif error.errno in {errno.EACCES, errno.EPERM}:
         kind = "no_permission"
-    known: dict[str, Any] = {"file": path.name, "reason": error.strerror or type(error).__name__}
+    known: dict[str, Any] = {"file": path.name, "error": error.strerror or type(error).__name__}
     if kind == "broken_link":
         known["target"] = _target(path)
     words = kind if kind in {"broken_link", "no_permission"} else "unreadable"

@@ -35,6 +35,12 @@ def is_without_values(tensor: Any) -> bool:
     return tensor.is_meta or (fakes is not None and isinstance(tensor, fakes.FakeTensor))
 
 
+def is_readable(tensor: Any) -> bool:
+    """Whether its numbers are there to be read: a vmap has those of all its rows at once."""
+    is_wrapped = torch._C._functorch.is_functorch_wrapped_tensor(tensor)
+    return not is_wrapped and not is_without_values(tensor)
+
+
 def unseen() -> AbstractContextManager[Any]:
     """A block whose operations no mode of the user's sees, such as one that counts them."""
     if torch._C._len_torch_dispatch_stack() == 0 and torch._C._len_torch_function_stack() == 0:

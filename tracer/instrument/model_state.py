@@ -25,6 +25,16 @@ def of(model: Any) -> dict[str, Any]:
     }
 
 
+def checkpointing(model: Any) -> dict[str, bool]:
+    """That layers are to compute their values anew for gradients; nothing of a model in use.
+
+    The library's own word for it warns of its name.
+    """
+    every = every_module(model) if model.training else ()
+    is_on = any(getattr(module, "gradient_checkpointing", False) for module in every)
+    return {"gradient_checkpointing": True} if is_on else {}
+
+
 def keeps_graph(result: Any) -> bool | None:
     """Whether what a forward gave holds a graph for gradients; None where it gave no tensor."""
     values = result.values() if isinstance(result, Mapping) else result

@@ -79,7 +79,8 @@ _PROCESSOR = "transformers.processing_utils:ProcessorMixin"
 _TOKENIZER = "transformers.tokenization_utils_base:PreTrainedTokenizerBase"
 _PIPELINE = "transformers.pipelines.base:Pipeline"
 _GENERATION = "transformers.generation.utils:GenerationMixin"
-_BATCHING = "transformers.generation.continuous_batching.continuous_api:ContinuousMixin"
+_PACKED = "transformers.generation.continuous_batching"
+_BATCHING = f"{_PACKED}.continuous_api:ContinuousMixin"
 _CACHE = "transformers.cache_utils:Cache"
 _DYNAMIC_CACHE = "transformers.cache_utils:DynamicCache"
 _LOAD = "modeling_utils.PreTrainedModel.from_pretrained"
@@ -210,6 +211,7 @@ TARGETS: Final[tuple[Target, ...]] = (
     _from_pretrained(f"{_AUTO}.tokenization_auto:AutoTokenizer", "tokenizer"),
     _from_pretrained(f"{_AUTO}.processing_auto:AutoProcessor", "processor"),
     _from_pretrained(f"{_AUTO}.image_processing_auto:AutoImageProcessor", "processor"),
+    _from_pretrained(f"{_AUTO}.feature_extraction_auto:AutoFeatureExtractor", "processor"),
     Target(
         f"{_AUTO}.video_processing_auto:AutoVideoProcessor",
         "from_pretrained",
@@ -222,6 +224,7 @@ TARGETS: Final[tuple[Target, ...]] = (
     _from_pretrained(_TOKENIZER, "tokenizer"),
     _from_pretrained(_PROCESSOR, "processor"),
     _from_pretrained("transformers.image_processing_base:ImageProcessingMixin", "processor"),
+    _from_pretrained("transformers.feature_extraction_utils:FeatureExtractionMixin", "processor"),
     _from_pretrained("transformers.video_processing_utils:BaseVideoProcessor", "processor"),
     Target(
         _PRETRAINED,
@@ -364,7 +367,7 @@ TARGETS: Final[tuple[Target, ...]] = (
         follows=_LOAD,
         since=FIVE,
     ),
-    _once_a_tensor(_CONVERT, "spawn_materialize", "loads.reads.submitted"),
+    _once_a_tensor(_CONVERT, "spawn_materialize", "loads.steps.submitted"),
     # Runs in worker threads, which find their load by the tensor that they read.
     _once_a_tensor(_CONVERT, "_materialize_copy", "loads.reads.read", READ_WHOLE),
     _once_a_tensor(
@@ -373,12 +376,12 @@ TARGETS: Final[tuple[Target, ...]] = (
         "loads.reads.read_part",
         READ_IN_PART,
     ),
-    _once_a_tensor(f"{_CONVERT}:WeightTransform", "add_tensor", "loads.reads.planned"),
-    _once_a_tensor(f"{_CONVERT}:WeightTransform", "materialize_tensors", "loads.reads.awaited"),
-    _once_a_tensor(f"{_CONVERT}:WeightRenaming", "convert", "loads.reads.converted", None),
-    _once_a_tensor(f"{_CONVERT}:WeightConverter", "convert", "loads.reads.converted", None),
-    _once_a_tensor(_CONVERT, "set_param_for_module", "loads.reads.placed", WAS_SET),
-    _once_a_tensor(_CONVERT, "offload_and_maybe_resave_param", "loads.reads.offloaded", None),
+    _once_a_tensor(f"{_CONVERT}:WeightTransform", "add_tensor", "loads.steps.planned"),
+    _once_a_tensor(f"{_CONVERT}:WeightTransform", "materialize_tensors", "loads.steps.awaited"),
+    _once_a_tensor(f"{_CONVERT}:WeightRenaming", "convert", "loads.steps.converted", None),
+    _once_a_tensor(f"{_CONVERT}:WeightConverter", "convert", "loads.steps.converted", None),
+    _once_a_tensor(_CONVERT, "set_param_for_module", "loads.steps.placed", WAS_SET),
+    _once_a_tensor(_CONVERT, "offload_and_maybe_resave_param", "loads.steps.offloaded", None),
     # Weights in generation 4: names are matched and what no file holds gets its values first; then
     # each shard is opened again, and every tensor read, cast and set by the same thread.
     _four(_PRETRAINED, "_load_pretrained_model", "loads.shards.weights", "tensor_load"),
@@ -447,6 +450,23 @@ TARGETS: Final[tuple[Target, ...]] = (
     ),
     _part("transformers.quantizers.quantizer_gguf:GgufHfQuantizer", "read_header", "metadata"),
     _part("transformers.quantizers.quantizer_gguf:GgufHfQuantizer", "get_state_dict", "convert"),
+    # An adapter that is added to a model which is loaded already.
+    Target(
+        "transformers.integrations.peft:PeftAdapterMixin",
+        "load_adapter",
+        "loads.added_adapters.added",
+        "tensor_load",
+        route="root",
+    ),
+    Target(
+        "peft.peft_model:PeftModel",
+        "load_adapter",
+        "loads.added_adapters.added",
+        "tensor_load",
+        route="root",
+    ),
+    Target("peft.peft_model", "load_peft_weights", "loads.adapters.read", "tensor_load"),
+    Target("peft.peft_model", "set_peft_model_state_dict", "loads.adapters.filled", "place"),
     # An adapter in generation 4: PEFT itself reads its file and fills what it has added.
     Target("peft", "load_peft_weights", "loads.adapters.read", "tensor_load", before=FIVE),
     Target(
@@ -666,6 +686,27 @@ TARGETS: Final[tuple[Target, ...]] = (
         "answering.batching.began",
         route="root",
         since=LATE_FOUR,
+    ),
+    Target(
+        f"{_PACKED}.cb_logits_processors:ContinuousBatchingLogitsProcessorList",
+        "__call__",
+        "answering.batch_choices.processed",
+        route="root",
+        since=FIVE,
+    ),
+    Target(
+        f"{_PACKED}.model_runner:ModelRunner",
+        "_sample",
+        "answering.batch_choices.sampled",
+        route="root",
+        since=FIVE,
+    ),
+    Target(
+        f"{_PACKED}.input_outputs:ContinuousBatchingIOs",
+        "prepare_batch_update",
+        "answering.batch_choices.updated",
+        route="root",
+        since=FIVE,
     ),
     _setup("_prepare_generation_config"),
     _setup("_prepare_model_inputs"),

@@ -52,8 +52,8 @@ has nothing for are absent.
     stop      its number
     title     its name in full
     facts     [[key, text, provenance]]: the telling numbers with units; key is of words.facts. Here
-              and in the cells below a boolean stands for itself, and words that are recorded
-              in English are {en, zh}
+              and in the cells and texts below a boolean stands for itself, and words that are
+              recorded in English are {en, zh}
     row       {table, cells: [[column, text]]}: every cell that is not missing
     source    {key, line, reached: [[line, stop]]}: the library function that ran, a key of the
               room `sources`; line is its own first line, reached are lines that led to stops inside

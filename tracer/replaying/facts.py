@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterable
 from typing import Any, Final
 
 from tracer.replaying.rows import LONGEST_CELL, Row, provenance_of, shown
-from tracer.views.cells import bounded
+from tracer.views.cells import RECORDED, bounded
 from tracer.views.labels import shape_label
 
 Fact = list[Any]
@@ -149,7 +149,8 @@ def _pairs(items: Iterable[tuple[str, Any]]) -> Iterable[Pair]:
     for name, value in items:
         if isinstance(value, dict | list):
             value = json.dumps(value, ensure_ascii=False)
-        told = value if isinstance(value, str) else shown(name, value)
+        is_plain = isinstance(value, str) and name not in RECORDED
+        told = value if is_plain else shown(name, value)
         yield [name, bounded(told, LONGEST_CELL) if isinstance(told, str) else told]
 
 

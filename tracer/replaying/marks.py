@@ -1,6 +1,6 @@
 """Stops that are worth going to: moments of the run, faults, broken checks, the doctor's findings.
 
-What a mark says is there in every language; what was recorded stays as it is.
+What a mark says is there in every language, and so is what was recorded in English.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ import numpy as np
 import pyarrow as pa
 
 from tracer.errors import TracerError
-from tracer.explain import LANGUAGES, audit_word, finding, text
+from tracer.explain import LANGUAGES, audit_word, finding, finding_title, said_again, text
 from tracer.explain.languages import words
 from tracer.explain.sentences import Recorded
 from tracer.replaying.index import Stops
@@ -113,7 +113,7 @@ def _faults(trace: Trace, stops: Stops) -> list[Mark]:
     rows = trace.arrow("faults", ["target", "reason"]).to_pylist()
     found = ((int(stop), rows[stops.columns["row"][stop]]) for stop in places)
     return [
-        _mark("faults", row["target"] or "", stop, _always(row["target"]), _always(row["reason"]))
+        _mark("faults", row["target"] or "", stop, _always(row["target"]), _recorded(row["reason"]))
         for stop, row in found
     ]
 
@@ -158,22 +158,25 @@ def _findings(trace: Trace, stops: Stops) -> list[Mark]:
     shown = importlib.import_module("tracer.diagnosis.finding").shown_value
     found = []
     for one in doctor(trace):
-        values = {name: shown(name, value) for name, value in one.values.items()}
+        values = {
+            code: {name: shown(name, value, code) for name, value in one.values.items()}
+            for code in LANGUAGES
+        }
         places = [_shown_at(stops, row) for row in one.evidence[:_MOST_PLACES]]
-        title, told = _finding_title(one.rule, values), _finding_text(one.rule, values)
+        title, told = _finding_title(one.rule), _finding_text(one.rule, values)
         found += _at_each(places, "findings", one.rule, title, told)
     return found
 
 
-def _finding_title(rule: str, values: dict[str, Any]) -> Callable[[str], str]:
-    return lambda code: finding(rule, code, **values).title
+def _finding_title(rule: str) -> Callable[[str], str]:
+    return lambda code: finding_title(rule, code)
 
 
-def _finding_text(rule: str, values: dict[str, Any]) -> Callable[[str], str]:
+def _finding_text(rule: str, values: dict[str, dict[str, Any]]) -> Callable[[str], str]:
     """What is so and what to do, each in its sentence."""
 
     def told(code: str) -> str:
-        found = finding(rule, code, **values)
+        found = finding(rule, code, **values[code])
         return str(words("phrases", code)["between_sentences"].join([found.text, found.fix]))
 
     return told
@@ -224,6 +227,11 @@ def _mark(
     }
 
 
-def _always(recorded: Any) -> Callable[[str], str]:
-    """What was recorded is the same in every language."""
-    return lambda code: str(recorded or "")
+def _always(name: Any) -> Callable[[str], str]:
+    """A name is the same in every language."""
+    return lambda code: str(name or "")
+
+
+def _recorded(told: Any) -> Callable[[str], str]:
+    """A sentence that was recorded in English."""
+    return lambda code: said_again(str(told or ""), code)

@@ -51,7 +51,7 @@ class Places:
             "dtype": found["dtype"],
             "shape": shown("shape", found["shape"]),
             "fate": found["fate"],
-            "because": found["because"],
+            "because": shown("because", found["because"] or ""),
         }
 
     def _known_tensors(self) -> dict[tuple[str, str, str], int]:
@@ -81,7 +81,7 @@ class Places:
             "grid": grid if all(size is not None for size in grid) else None,
             "merge": _merge(grid, expected),
             "tokens": [expected, row.get("found_tokens"), row.get("replaced_embeddings")],
-            "limits": row.get("limit"),
+            "limits": shown("limit", row["limit"]) if "limit" in row else None,
             "first_position": row.get("first_position"),
             "resizes": _resizes(row),
         }

@@ -21,8 +21,16 @@ _AMOUNTS: Final = frozenset({"parameters", "values", "patches", "rows", "events"
 _TURNING: Final = re.compile("[\u200e\u200f\u202a-\u202e\u2066-\u2069]")
 _TEXTS: Final = frozenset({"text", "vocab"})
 _WORDED: Final = frozenset({"check", "verdict"})  # keys to code, words to people
-RECORDED: Final = {"verified": explain.audit_word, "verified_because": explain.said_again}
-"""Columns whose words are English on disk, and how to say them in another language."""
+_REASONS: Final = (
+    *("because", "cache_why", "cause", "dtype_why", "from", "limit", "mask_origin", "mode"),
+    *("origin", "reason", "rule", "template_origin", "verified_because", "why", "why_not"),
+)
+RECORDED: Final[dict[str, Callable[[str, str | None], str]]] = {
+    "verified": explain.audit_word,
+    **dict.fromkeys(_REASONS, explain.said_again),
+}
+"""Cells whose words are English on disk, by the name of a column, of a number in a summary or of a
+value in a finding, and how to say them in another language; keys that are no sentence stay."""
 
 
 def cells(frame: pd.DataFrame, widest: int) -> list[list[str]]:

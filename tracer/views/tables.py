@@ -19,8 +19,8 @@ import pandas as pd
 
 from tracer import explain
 from tracer.conditions import Where
+from tracer.contents import IN_MEMORY, ParquetContent
 from tracer.export.text import visible_text
-from tracer.recovery import IN_MEMORY, ParquetContent
 from tracer.schema import TABLES, Column
 from tracer.trace import Trace
 from tracer.views.cells import bounded, cells, title

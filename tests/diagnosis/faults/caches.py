@@ -7,7 +7,12 @@ import torch
 from diagnosis.bench import Bench
 from diagnosis.cases import GENERATION, clean, fault
 
+from tracer.instrument.installer import release
+from tracer.instrument.targets import LATE_FOUR
+
 CACHE = "cache" if GENERATION >= 5 else "past_key_values"
+# Before, they made generate() feed the whole sequence again instead.
+TAKING_NO_CACHE = (4, 5) if release() >= LATE_FOUR else (5,)
 PROMPT = [11, 12, 13, 14, 15, 16, 17, 18]
 
 
@@ -38,6 +43,33 @@ def a_call_without_a_cache(bench: Bench):
 @clean("cache_off")
 def a_call_with_a_cache(bench: Bench):
     return _generated(bench)
+
+
+def _checkpointed(bench: Bench, family, training):
+    model = bench.fresh(family)
+    enable = getattr(model, "activation_checkpointing_enable", model.gradient_checkpointing_enable)
+    enable()  # the first is its name since late in generation 5
+    ids = torch.tensor([PROMPT])
+    with bench.recorded() as recording:
+        model.train(training).generate(
+            ids, attention_mask=torch.ones_like(ids), max_new_tokens=4, do_sample=False
+        )
+    return recording.trace
+
+
+@fault("cache_unfilled", also=("dropout_on",), generations=TAKING_NO_CACHE)
+def an_answer_between_two_steps_of_training(bench: Bench):
+    return _checkpointed(bench, "gpt2", training=True)
+
+
+@clean("cache_unfilled")
+def an_answer_in_evaluation_mode_between_them(bench: Bench):
+    return _checkpointed(bench, "gpt2", training=False)
+
+
+@clean("cache_unfilled", generations=(5,))
+def a_model_that_keeps_its_cache_while_it_is_trained(bench: Bench):
+    return _checkpointed(bench, "llama", training=True)
 
 
 @fault("cache_not_reused")

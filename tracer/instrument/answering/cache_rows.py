@@ -42,12 +42,34 @@ def _keys(recorder: Recorder) -> dict[str, weakref.ref[Any]]:
 
 
 def note(recorder: Recorder, name: str, cache: Any) -> None:
-    """Remember which tensor holds a cache's first keys now."""
+    """Remember which tensor holds a cache's first keys now, behind a forward."""
+    _moves(recorder).pop(name, None)
+    _hold(recorder, name, cache)
+
+
+def _hold(recorder: Recorder, name: str, cache: Any) -> None:
     keys = caches.keys_held(cache)
     if keys is None:
         _keys(recorder).pop(name, None)
     else:
         _keys(recorder)[name] = weakref.ref(keys)
+
+
+def _moves(recorder: Recorder) -> dict[str, list[Picked | None]]:
+    moves: dict[str, list[Picked | None]] = recorder.notes.setdefault("cache_moves", {})
+    return moves
+
+
+def places(recorder: Recorder, name: str, cache: Any, rows: int) -> list[int] | None:
+    """Where each row of a cache stood when the last forward ended; None where nobody knows."""
+    if not is_as_left(recorder, name, cache):
+        return None
+    found = [[row] for row in range(rows)]
+    for picked in _moves(recorder).get(name, ()):
+        if picked is None:
+            return None
+        found = picked.of(found)
+    return [row for (row,) in found]
 
 
 def is_as_left(recorder: Recorder, name: str, cache: Any) -> bool:
@@ -66,10 +88,11 @@ def moved(state: ThreadState, call: Call) -> Observer:
         return
     name = recorder.caches.of(cache)
     if before:
-        note(recorder, name, cache)
+        _hold(recorder, name, cache)
     if call.target.attribute == _CUTTING:
         return  # what is left begins as it did
     picked = _picked(call.target.attribute, next(iter((*call.args[1:], *call.kwargs.values()))))
+    _moves(recorder).setdefault(name, []).append(picked)
     ids: dict[str, dict[str, list[Any]]] = recorder.notes.get("cached_ids", {})
     for known in ids.values():
         if name in known and picked is not None:

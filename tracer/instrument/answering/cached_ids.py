@@ -96,7 +96,10 @@ def feed(recorder: Recorder, model: str, cache: str, before: int | None, ids: An
 
 def _are_ids(ids: Any) -> bool:
     """Whether what a forward was given are ids that can be read; on meta there are none."""
-    return ids is not None and ids.ndim == 2 and not ids.is_floating_point() and not ids.is_meta
+    from tracer.instrument import graphs  # which needs torch; ids bring it along
+
+    are_ids = ids is not None and ids.ndim == 2 and not ids.is_floating_point()
+    return are_ids and graphs.is_readable(ids)
 
 
 def _is_unread(piece: Any) -> bool:

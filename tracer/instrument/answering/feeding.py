@@ -33,7 +33,7 @@ def ends(position_ids: Any) -> Any:
     """Own copy of the first and last position of row 0, on each axis; on meta there are none."""
     if position_ids is None or position_ids.ndim < 2 or position_ids.shape[-1] == 0:
         return None
-    if position_ids.device.type == "meta":
+    if not _is_readable(position_ids):
         return None
     # A stride takes both at once; an index of two numbers would be made into a tensor first.
     first_row = position_ids[..., 0, :: max(1, position_ids.shape[-1] - 1)]
@@ -52,10 +52,16 @@ def read_ends(copied: Any) -> tuple[int | None, int | None]:
 
 def index_ends(cache_position: Any) -> Any:
     """Own copy of the first and last of the indices that generation 4 counts for a step."""
-    if cache_position is None or cache_position.device.type == "meta":
+    if cache_position is None or not _is_readable(cache_position):
         return None
     count = int(cache_position.shape[-1])
     return cache_position[:: max(1, count - 1)].clone() if count else None
+
+
+def _is_readable(tensor: Any) -> bool:
+    from tracer.instrument import graphs  # which needs torch; a tensor brings it along
+
+    return graphs.is_readable(tensor)
 
 
 def read_pair(copied: Any) -> tuple[int | None, int | None]:

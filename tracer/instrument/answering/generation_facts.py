@@ -132,7 +132,12 @@ def _tell_call(run: Run, config: Any, kwargs: dict[str, Any]) -> None:
         "grad_mode": modules.grad_mode(),
         **model_state.of(run.model),
         "compiled": run.is_compiled or modules.is_compiled(run.model),
-        "summary": {**_caches_alive(run, cache), **_ends_of_config(run)} or None,
+        "summary": {
+            **_caches_alive(run, cache),
+            **_ends_of_config(run),
+            **model_state.checkpointing(run.model),
+        }
+        or None,
         "rng_state": None
         if run.is_greedy
         else {"cpu": bytes(torch.random.get_rng_state().tolist()).hex()},
@@ -248,7 +253,15 @@ def _plain_attributes(part: Any) -> dict[str, Any]:
             plain[name] = value
         elif hasattr(value, "numel") and value.numel() <= _FEW and value.device.type == "cpu":
             plain[name] = value.tolist()
+        elif isinstance(value, dict) and _are_sequences(value):
+            plain[name] = [[list(ids), number] for ids, number in value.items()]
     return plain
+
+
+def _are_sequences(value: dict[Any, Any]) -> bool:
+    """Whether sequences of ids each have a number, as biases and banned words do; not too many."""
+    are_ids = all(isinstance(one, tuple) for one in value)
+    return are_ids and 0 < sum(map(len, value)) <= _FEW
 
 
 def _tell_inputs(run: Run) -> None:

@@ -1,7 +1,7 @@
 """A user's own decode loop: each forward that takes or makes a cache is a row of `steps`.
 
-The user chooses the tokens, so there are no choices; kind, tokens, cache, mask and positions are
-told as for a step of generate(). Forwards that pass the same cache on are one loop.
+Kind, tokens, cache, mask and positions are told as for a step of generate(). Forwards that pass the
+same cache on are one loop. The user chooses the tokens: `loop_choices` tells what is seen of that.
 """
 
 from __future__ import annotations
@@ -9,9 +9,9 @@ from __future__ import annotations
 import dataclasses
 import threading
 import weakref
-from typing import Any
+from typing import Any, Final
 
-from tracer.instrument.answering import cache_rows, cached_ids, caches, device_time
+from tracer.instrument.answering import cache_rows, cached_ids, caches, device_time, loop_choices
 from tracer.instrument.answering.feeding import (
     describe_mask,
     ends,
@@ -28,6 +28,9 @@ from tracer.instrument.stages import Call, Outcome
 from tracer.recorder import Recorder
 from tracer.spans import ACTIVE, Span, ThreadState
 
+_CHOOSING: Final = 16
+"""Loops whose last logits are kept at once; each takes a vocabulary of numbers for each row."""
+
 
 @dataclasses.dataclass(eq=False)
 class Loop:
@@ -36,6 +39,7 @@ class Loop:
     cache: weakref.ref[Any] | None = None  # what lasts of it
     number: int = -1  # of the last step
     tokens: int | None = 0  # that the cache holds now
+    choosing: loop_choices.Choosing = dataclasses.field(default_factory=loop_choices.Choosing)
 
 
 @dataclasses.dataclass
@@ -67,6 +71,10 @@ def begin(state: ThreadState, call: Call, model: Any, around: Span) -> Step | No
     loop = _loop_of(recorder, cache) or Loop(tokens=_held(recorder, cache))
     fed_at = index_ends(given.get("cache_position"))
     _look_again(recorder, model, loop, cache, fed_at)
+    ids = _fed(model, given)
+    if cache is not None:
+        named = caches.name(recorder, cache, loop), cache
+        loop.choosing.fed(state, recorder.models.of(model), named, loop.tokens, ids)
     loop.number += 1
     kind = "decode" if loop.tokens != 0 else "prefill"
     steps = recorder.options.steps
@@ -80,7 +88,6 @@ def begin(state: ThreadState, call: Call, model: Any, around: Span) -> Step | No
         stack=around.columns.get("stack"),
     )
     state.context = recorder.context(around.seq, loop.number, kind)
-    ids = _fed(model, given)
     columns = {
         "step": loop.number,
         "kind": kind,
@@ -177,6 +184,7 @@ def end(state: ThreadState, step: Step, outcome: Outcome) -> None:
             columns["rotary_calls"] = caches.count_rotary(recorder, state.rows, step.first_row)
         if outcome.error is None:
             _tell_cache(recorder, step, _returned(outcome.result, step))
+            _keep_logits(recorder, step, outcome.result)
     row[1].update(columns)
     _tell_positions(state, step, row)
 
@@ -213,6 +221,14 @@ def _tell_cache(recorder: Recorder, step: Step, cache: Any) -> None:
     loops = _loops(recorder)
     loops[:] = [one for one in loops if one.cache and one.cache() is not None and one is not loop]
     loops.append(loop)
+
+
+def _keep_logits(recorder: Recorder, step: Step, result: Any) -> None:
+    """Copy what the next choice is made from; only of the newest loops, which may go on."""
+    loop = step.loop
+    loop.choosing.keep(step.call, loop.number, loop.tokens, step.given, result)
+    for older in _loops(recorder)[:-_CHOOSING]:
+        older.choosing.give_up()
 
 
 def _counts_itself(step: Step, cache: Any) -> bool:

@@ -231,7 +231,7 @@ def _use(known: InForce, name: str, effective: dict[str, Any]) -> tuple[bool | N
     if name == "truncation" and truncates and not known.cut:
         return False, "every row fits: nothing was cut"
     if name == "truncation" and truncates:
-        return True, f"{known.cut} tokens were cut"
+        return True, f"{known.cut} {'tokens were' if known.cut > 1 else 'token was'} cut"
     if name in ("truncation_side", "stride") and not known.cut:
         return False, "nothing was cut"
     if name == "max_length" and not truncates and padding != "max_length":

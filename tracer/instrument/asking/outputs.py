@@ -153,7 +153,9 @@ def _tell_settings(
 def _dropped(skips: bool, dropped: int) -> str | None:
     if not skips:
         return None
-    return f"{dropped} special ids dropped" if dropped else "there is no special id"
+    if not dropped:
+        return "there is no special id"
+    return f"{dropped} special id{'s' if dropped > 1 else ''} dropped"
 
 
 def _why(tokenizer: Any, cleans: bool, changed: int | None) -> str | None:
@@ -161,7 +163,9 @@ def _why(tokenizer: Any, cleans: bool, changed: int | None) -> str | None:
         return None
     if _is_refused(tokenizer):
         return "this release leaves texts of byte-pair tokenizers as they are"
-    return f"{changed} characters taken out" if changed else "nothing to clean up"
+    if not changed:
+        return "nothing to clean up"
+    return f"{changed} character{'s' if changed > 1 else ''} taken out"
 
 
 def _is_refused(tokenizer: Any) -> bool:

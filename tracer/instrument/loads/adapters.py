@@ -10,16 +10,15 @@ from __future__ import annotations
 
 import os
 from pathlib import Path
-from typing import Any, Final
+from typing import Any
 
 from tracer.instrument import measure
 from tracer.instrument.loads import checkpoint_files
 from tracer.instrument.loads.load_notes import Load, Plan
 from tracer.instrument.loads.shard_reads import Piece, Shards
 from tracer.instrument.stages import Call, Observer, open_span
+from tracer.listing import ADAPTERS
 from tracer.spans import ThreadState
-
-_FILES: Final = ("adapter_model.safetensors", "adapter_model.bin")
 
 
 def read(state: ThreadState, call: Call) -> Observer:
@@ -27,23 +26,28 @@ def read(state: ThreadState, call: Call) -> Observer:
     span = open_span(state, call, "weights of the adapter")
     outcome = yield None
     load: Load | None = state.load
-    if load is not None and load.shards is not None and outcome.error is None:
+    if load is not None and load.shards is not None:
         with state.own_work("headers of the checkpoint"):
-            _note_file(load, call, outcome.result)
-            load.keys |= {id(tensor): key for key, tensor in outcome.result.items()}
+            path = _file_of(call)
+            if path is not None:
+                load.files.append(path)  # one that can't be read as well: its folder tells why
+            if outcome.error is None:
+                _note_read(load, path, outcome.result)
     state.close(span, outcome.status)
 
 
-def _note_file(load: Load, call: Call, tensors: dict[str, Any]) -> None:
-    """The local file that the tensors came out of; an id of the hub is not followed."""
+def _file_of(call: Call) -> str | None:
+    """The local file that the tensors come out of; an id of the hub is not followed."""
     folder = Path(os.fspath(call.argument(0, "model_id")), call.kwargs.get("subfolder") or "")
-    path = next((str(folder / name) for name in _FILES if (folder / name).is_file()), None)
-    if path is None:
-        return
-    load.files.append(path)
-    load.access[path] = "bytes"
-    checkpoint_files.read_headers(load, [path])
-    load.file_of.update(dict.fromkeys(tensors, path))
+    return next((str(folder / name) for name in ADAPTERS if (folder / name).is_file()), None)
+
+
+def _note_read(load: Load, path: str | None, tensors: dict[str, Any]) -> None:
+    load.keys |= {id(tensor): key for key, tensor in tensors.items()}
+    if path is not None:
+        load.access[path] = "bytes"
+        checkpoint_files.read_headers(load, [path])
+        load.file_of.update(dict.fromkeys(tensors, path))
 
 
 def filled(state: ThreadState, call: Call) -> Observer:
@@ -62,9 +66,16 @@ def filled(state: ThreadState, call: Call) -> Observer:
     if outcome.error is None:
         with state.own_work("parameters of the adapter"):
             for name, one in model.named_parameters():
-                tensor = given.get(name.replace(added, ""))
+                tensor = _given_for(name.replace(added, ""), given)
                 if tensor is not None and before.get(name) not in (None, _state(one)):
                     _note_filled(load, load.shards, span.seq, name, tensor, one)
+
+
+def _given_for(name: str, given: dict[str, Any]) -> Any:
+    """The tensor for a parameter: in the file some have no suffix, and no `modules_to_save`."""
+    plain = name.replace(".modules_to_save.", ".")
+    names = (name, plain, name.removesuffix(".weight"))
+    return next((given[one] for one in names if one in given), None)
 
 
 def _state(parameter: Any) -> tuple[int, int, int]:

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from tracer import checkpoint
-from tracer.errors import CheckpointError
+from tracer.errors import CheckpointError, in_english
 from tracer.formats import gguf
 from tracer.formats.safetensors import read_text
 from tracer.instrument import measure
@@ -55,7 +55,7 @@ def _name_the_cause(recorder: Recorder, path: str) -> None:
     try:
         checkpoint.read_header(path)
     except CheckpointError as error:
-        recorder.fault(Path(path).name, str(error))
+        recorder.fault(Path(path).name, in_english(error))
 
 
 def note_unseen_access(load: Load) -> None:
@@ -84,7 +84,7 @@ def read_headers(load: Load, files: Iterable[str]) -> None:
             elif path.endswith(".safetensors"):
                 load.texts[path] = read_text(path)
         except CheckpointError as error:
-            load.state.recorder.fault(Path(path).name, str(error))
+            load.state.recorder.fault(Path(path).name, in_english(error))
 
 
 def note_given(load: Load, state_dict: dict[str, Any]) -> None:

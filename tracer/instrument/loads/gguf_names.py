@@ -15,7 +15,8 @@ from typing import Any, Final
 from tracer.checkpoint import Header
 from tracer.formats.entries import DTYPES
 from tracer.instrument.installer import release
-from tracer.instrument.loads.load_notes import Load, Plan, Seen, told
+from tracer.instrument.loads.load_notes import Load, Plan
+from tracer.instrument.loads.seen import Seen, told
 from tracer.instrument.stages import Call, Observer, span
 from tracer.instrument.targets import FIVE
 from tracer.spans import Span, ThreadState

@@ -8,6 +8,7 @@ contents (that is `verification.py`); an origin rests on what was seen to happen
 from __future__ import annotations
 
 import functools
+import json
 import math
 from typing import Any
 
@@ -22,7 +23,7 @@ from tracer.instrument.loads import (
     resolution,
     shard_rows,
 )
-from tracer.instrument.loads.load_notes import Load
+from tracer.instrument.loads.load_notes import JOBS, Load
 from tracer.instrument.loads.named_tensors import (
     Taken,
     named_tensors,
@@ -47,8 +48,14 @@ def tell_adapter(load: Load, model: Any) -> None:
             for each in take(named_tensors(model))
             if each.name not in load.expected and without_adapter(each.name) not in load.expected
         ]
-        _note_built(load, added)
-        write_meta(load)
+        note_adapter(load, added)
+
+
+def note_adapter(load: Load, added: list[Taken]) -> None:
+    """`meta_params` of an adapter's own parameters."""
+    load.of_adapter = {each.name for each in added}
+    _note_built(load, added)
+    write_meta(load)
 
 
 def _note_built(load: Load, built: list[Taken]) -> None:
@@ -119,6 +126,26 @@ def tell(load: Load) -> None:
         placements.write(load)
 
 
+def tell_adapters_own(load: Load) -> None:
+    """Rows of an adapter that was added to a loaded model."""
+    guard = load.state.recorder.guard
+    with guard("tensor_loads"):
+        read_rows.write(load, is_over=True)
+        shard_rows.write(load, is_over=True)
+    with guard("checkpoint_tensors"):
+        folder_facts.tell_checkpoint(load)
+    with guard("placements"):
+        placements.describe(load)
+        placements.write(load)
+
+
+def let_go(load: Load) -> None:
+    """The load is over: its jobs are nobody's any more."""
+    for identity in load.keys:
+        JOBS.pop(identity, None)
+    load.keys.clear()
+
+
 def tell_failed(load: Load) -> None:
     """What a load that failed has come to, at once: files and memory tell the cause now."""
     write_meta(load)
@@ -168,5 +195,7 @@ def _tell_model(load: Load, tied: dict[str, str]) -> None:
 
 
 def _dtype_asked(load: Load) -> str | None:
-    asked = load.arguments.get("dtype", load.arguments.get("torch_dtype"))
+    asked = load.dtype_asked
+    if isinstance(asked, dict):  # one for each part of the configuration
+        return json.dumps({part: measure.dtype_name(one) for part, one in asked.items()})
     return None if asked is None else measure.dtype_name(asked)

@@ -1,26 +1,25 @@
 """What a load notes on its way, until tables are made of it: names and numbers, never a tensor.
 
-`loading.py`, `reads.py` and, before release 5, `shards.py` and `shard_reads.py` write it;
-`load_facts.py`, `placements.py`, `folder_facts.py` and `read_rows.py` make rows of it.
+`loading.py`, `reads.py`, `steps.py` and, before release 5, `shards.py` and `shard_reads.py` write
+it; `load_facts.py`, `placements.py`, `folder_facts.py`, `file_rows.py` and `read_rows.py` make rows
+of it.
 """
 
 from __future__ import annotations
 
 import dataclasses
-import functools
+import os
 import re
-import threading
 import weakref
-from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from tracer.checkpoint import Header
-from tracer.errors import CheckpointError
+from tracer.errors import CheckpointError, in_english
 from tracer.formats.safetensors import HeaderText, parse_header
 from tracer.instrument.loads import written
-from tracer.instrument.patching import IsOn, Wrap
-from tracer.spans import ACTIVE, ThreadState
-from tracer.survey import Listing, Survey
+from tracer.listing import Listing
+from tracer.spans import ThreadState
+from tracer.survey import Survey
 
 if TYPE_CHECKING:
     from tracer.instrument.loads.named_tensors import Taken
@@ -62,6 +61,7 @@ class Inner(NamedTuple):
     name: str
 
 
+BY_PEFT: Final = "in no file; as PEFT made it when it added the adapter"
 IN_ITS_FILE: Final = "left in its file, which is read at each use"
 IN_OFFLOAD_FOLDER: Final = "written from the file to the offload folder, read at each use"
 
@@ -114,6 +114,8 @@ class Load:
     before_fill: dict[str, written.State] = dataclasses.field(default_factory=dict)
     meta: list[Taken] = dataclasses.field(default_factory=list)
     """What the model was as built, before any weight, until `meta_params` is told."""
+    of_adapter: set[str] = dataclasses.field(default_factory=set)
+    """Parameters that an adapter has added to the model as it was built."""
     expected: dict[str, Taken] = dataclasses.field(default_factory=dict)
     finished: list[Taken] = dataclasses.field(default_factory=list)
     """What the model is when the load ends; what else is known of some of it then:"""
@@ -135,6 +137,8 @@ class Load:
     """Tensors of a GGUF file, to the names under which the library unpacks them."""
     packed: dict[str, list[str]] = dataclasses.field(default_factory=dict)
     """What GGUF's reader of the library made, to the tensors of the file that went into it."""
+    taken: dict[str, str] = dataclasses.field(default_factory=dict)
+    """Parameters, to the tensor that gives each its values; of several the one that is taken."""
     offloaded: dict[str, str] = dataclasses.field(default_factory=dict)
     replaced: dict[str, str] = dataclasses.field(default_factory=dict)
     inner: list[Inner] = dataclasses.field(default_factory=list)
@@ -167,6 +171,11 @@ class Load:
         return self.known_headers
 
     @property
+    def dtype_asked(self) -> Any:
+        """What the user asked for, under its new or its old name; a dict has one a part."""
+        return self.arguments.get("dtype", self.arguments.get("torch_dtype"))
+
+    @property
     def header_paths(self) -> list[str]:
         """Files whose headers were read."""
         return [*self.known_headers, *self.texts]
@@ -176,6 +185,11 @@ class Load:
         """Each tensor of the files, to the path of the one that it is read from."""
         self._take_apart()
         return self.known_places
+
+    def name_of(self, path: str) -> str:
+        """A file as the tables name it: by its path below the folder that the index lies in."""
+        root = f"{os.path.dirname(self.index)}{os.sep}" if self.index else ""
+        return path[len(root) :] if root and path.startswith(root) else os.path.basename(path)
 
     def note_header(self, path: str, header: Header) -> None:
         """A file's header is known; of a name in two files the later one stays, as in a dict."""
@@ -189,7 +203,23 @@ class Load:
             try:
                 self.note_header(path, parse_header(text))
             except CheckpointError as error:
-                self.state.recorder.fault(text.path.name, str(error), call=self.call)
+                self.state.recorder.fault(text.path.name, in_english(error), call=self.call)
+
+    def gave_way_to(self, key: str) -> str | None:
+        """Of tensors renamed to one parameter, that which is taken in this one's place, if one is.
+
+        Asked for once the load is over. Generation 5 takes the first, generation 4 the last.
+        """
+        plan = self.plans[key]
+        if plan.operations:
+            return None
+        if not self.taken:
+            for each, other in self.plans.items():
+                self.taken.setdefault(other.param, each)
+            if self.shards is not None:
+                self.taken |= self.shards.key_of
+        taken = self.taken[plan.param]
+        return None if taken == key else taken
 
     @property
     def set_from(self) -> str:
@@ -233,9 +263,9 @@ class Load:
         placed = sum([one[2] for one in known]) + sum([one[1] for one in self.placings_seen])
         return waited, converted, placed
 
-    def note_placing(self, param: str, seen: Seen) -> None:
-        """A parameter was set by this call."""
-        self.placings_seen.append((param, seen.end - seen.start))
+    def note_placing(self, param: str, took_ns: int) -> None:
+        """A parameter was set by a call that took so long."""
+        self.placings_seen.append((param, took_ns))
 
 
 def forget_jobs(load: Load) -> None:
@@ -253,66 +283,3 @@ def job_state(args: tuple[Any, ...]) -> ThreadState | None:
     state = load.state.recorder.thread_state()
     state.load, state.call, state.top = load, load.call, load.weights_seq
     return state
-
-
-class Seen(NamedTuple):
-    """A call that has returned: times on the recorder's clock, arguments, result."""
-
-    start: int
-    end: int
-    args: tuple[Any, ...]
-    kwargs: dict[str, Any]
-    result: Any
-
-    def argument(self, place: int, name: str) -> Any:
-        """An argument by position or name; None when it was not given."""
-        return self.args[place] if len(self.args) > place else self.kwargs.get(name)
-
-
-# A NamedTuple's own constructor is a function of Python; this is the one below it.
-_seen: Final = functools.partial(tuple.__new__, Seen)
-
-
-def told(note: Callable[[Load, Seen], None]) -> Callable[[str], Wrap]:
-    """Wrappers for a target that tell `note` of each call of this thread's load that returned."""
-
-    def noted(load: Load, *seen: Any) -> None:
-        note(load, _seen(seen))
-
-    return told_briefly(noted)
-
-
-def told_briefly(
-    note: Callable[[Load, int, int, tuple[Any, ...], dict[str, Any], Any], None],
-) -> Callable[[str], Wrap]:
-    """The same with the fields of `Seen` as arguments, for what takes no longer than a clock.
-
-    Five of them run for each tensor, so names are bound locally and nothing is done twice. Their
-    own time is not clocked, which would take as long again: the manifest estimates it, as it does
-    that of all stand-ins.
-    """
-    active, ident = ACTIVE.get, threading.get_ident
-
-    def for_target(name: str) -> Wrap:
-        def wrap(original: Callable[..., Any], is_on: IsOn) -> Callable[..., Any]:
-            @functools.wraps(original)
-            def wrapper(*args: Any, **kwargs: Any) -> Any:
-                state = active(ident())
-                if state is None or (load := state.load) is None or not is_on():
-                    return original(*args, **kwargs)
-                recorder = state.recorder
-                clock = recorder.clock
-                recorder.targets_seen[name] += 1
-                start = clock()
-                result = original(*args, **kwargs)
-                try:
-                    note(load, start, clock(), args, kwargs, result)
-                except Exception as error:
-                    recorder.failed(name, error)
-                return result
-
-            return wrapper
-
-        return wrap
-
-    return for_target

@@ -61,7 +61,8 @@ def _why(load: Load, name: str) -> str | None:
 
 def _origin(load: Load, name: str, asked: dict[str, Any]) -> str:
     if name in asked:
-        return "call" if name in load.by_user else "pipeline"
+        names = {name, "torch_dtype"} if name == "dtype" else {name}
+        return "call" if names & load.by_user else "pipeline"
     if name == "dtype" and load.dtype_why in {"config.json", "config object"}:
         return load.dtype_why
     return "derived" if name == "max_memory" else "library"

@@ -16,7 +16,7 @@ from tracer.instrument.hooks import every_module
 from tracer.instrument.loads import (
     at_once,
     checkpoint_files,
-    folder_facts,
+    folder_troubles,
     gguf_names,
     load_facts,
     names_apart,
@@ -56,7 +56,7 @@ def part_call(state: ThreadState, call: Call) -> Observer:
         is_model = call.target.module.endswith("auto_factory")
         with state.own_work("folder that could not be loaded"):
             asked = call.argument(1, "pretrained_model_name_or_path")
-            folder_facts.tell_broken(state.recorder, asked, with_weights=is_model)
+            folder_troubles.tell_broken(state.recorder, asked, call.kwargs, with_weights=is_model)
     if outcome.error is None and call.target.stage in {"tokenizer", "processor"}:
         _remember_tokenizer(state.recorder, outcome.result)
         if is_asked:  # of what the library loads for itself, the whole tells
@@ -100,9 +100,7 @@ def model_call(state: ThreadState, call: Call) -> Observer:
                 load_facts.note_finished(load, model, outer)
         else:
             load_facts.tell_failed(load)
-    for identity in load.keys:
-        JOBS.pop(identity, None)
-    load.keys.clear()
+    load_facts.let_go(load)
     at_once.end(state, load, outer)
     state.close(span, outcome.status, model=load.model)
     if outcome.error is None and recorder.options.verify_weights:
@@ -132,7 +130,7 @@ def dtype(state: ThreadState, call: Call) -> Observer:
     load = state.load
     if outcome.error is None and load is not None:
         load.dtype = measure.dtype_name(outcome.result[1])
-        given = load.arguments.get("dtype", load.arguments.get("torch_dtype"))
+        given = load.dtype_asked
         if given is not None and given != "auto":
             load.dtype_why = "argument"
         elif asked == "auto" and in_config is not None:

@@ -90,7 +90,7 @@ def take(named: Iterable[Named]) -> list[Taken]:
 
 def without_adapter(name: str) -> str:
     """The name that a parameter had before an adapter was wrapped round its module."""
-    return name.replace(".base_layer.", ".")
+    return name.replace(".base_layer.", ".").replace(".original_module.", ".")
 
 
 def shared_names(named: Iterable[Named]) -> list[list[str]]:

@@ -14,7 +14,7 @@ from typing import Any, Final
 from tracer.formats.entries import dtype_name
 from tracer.instrument import measure
 from tracer.instrument.loads import extremes, shard_facts, written
-from tracer.instrument.loads.load_notes import NO_TIMES, Inner, Load, Plan
+from tracer.instrument.loads.load_notes import BY_PEFT, NO_TIMES, Inner, Load, Plan
 from tracer.instrument.loads.named_tensors import (
     Named,
     Taken,
@@ -74,6 +74,8 @@ def describe(load: Load) -> None:
     tied, unasked = tied_names(load, load.finished), load.may_be_missing
     sources: dict[str, list[str]] = {}
     for key, plan in load.plans.items():
+        if load.gave_way_to(key) is not None:
+            continue
         for target in load.parts.get(plan.param, (plan.param,)):
             sources.setdefault(target, []).append(key)
     rows = []
@@ -202,6 +204,8 @@ def _origin(load: Load, each: Taken, name: str, tied: dict[str, str]) -> tuple[s
     if name in load.made:
         kind = "initialised" if each.persistent else "rebuilt"
         return kind, f"not part of any file; made by the quantiser {load.quantiser}"
+    if name in load.of_adapter:
+        return "initialised", BY_PEFT
     if each.name not in load.was_written:
         return "unknown", "made outside the steps that the lab watches"
     is_written = load.was_written[each.name]
@@ -242,13 +246,19 @@ def _stored_dtype(load: Load, keys: list[str]) -> str | None:
 def _dtype_why(load: Load, stored: str | None, live: str | None, origin: str) -> str | None:
     if live == load.dtype:
         return load.dtype_why
-    if origin in {"rebuilt", "initialised"}:
+    if load.dtype is None and stored is not None:  # an adapter's, which PEFT casts as it likes
+        return "kept as stored" if live == stored else "cast by PEFT"
+    if origin not in {"checkpoint", "converted", "tied"}:
         return "made in this dtype by the class"
     if load.quantiser is not None and origin == "converted" and live != stored:
         return f"quantised by {load.quantiser}" if live not in _FLOATS else "kept by the quantiser"
     # Only a class's own wish keeps a floating tensor from the dtype that the model is loaded in.
     is_kept = live == "float32" and stored in {*_FLOATS, None}
-    return "kept in float32 by the class" if is_kept else "kept as stored"
+    if is_kept and not isinstance(load.dtype_asked, dict):
+        return "kept in float32 by the class"
+    if stored in {live, None}:
+        return "kept as stored"
+    return "argument" if isinstance(load.dtype_asked, dict) else "set by the class"
 
 
 _FLOATS: Final = ("float64", "float32", "bfloat16", "float16")

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-import os
 from collections.abc import Iterator, Sequence
 from typing import Any, Final, NamedTuple
 
@@ -148,7 +147,7 @@ def _form(
         is_mapped = load.access[file] == "mmap" and not file.endswith(".gguf")
         mapped = is_mapped and device.type == "cpu" and stored == loaded
     return Form(
-        None if file is None else os.path.basename(file),
+        None if file is None else load.name_of(file),
         stored,
         loaded,
         None if given is None else shape_text(tuple(given)),

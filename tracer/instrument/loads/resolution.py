@@ -63,6 +63,14 @@ def downloaded_bytes(recorder: Recorder, asked: str | None, folder: str | None) 
     return sum(size for _, size in _fetched(recorder, folder))
 
 
+def local_folder(recorder: Recorder, asked: str | None) -> str | None:
+    """The folder that was asked for, or where the files of an id were found so far."""
+    if asked and os.path.isdir(asked):
+        return asked
+    folders: dict[str | None, str] = recorder.notes.get("folders", {})
+    return folders.get(asked)
+
+
 def _fetched(recorder: Recorder, folder: str) -> list[tuple[str, int]]:
     """Host and bytes of each file of the folder that was fetched."""
     fetched: dict[str, tuple[str, int]] = recorder.notes.get("downloads", {})
@@ -142,8 +150,9 @@ def _told(recorder: Recorder, asked: str, folder: str) -> dict[str, Any]:
 def index_file(state: ThreadState, call: Call) -> Observer:
     """`get_checkpoint_shard_files`: opens the index that it is handed."""
     span = open_span(state, call)
-    if state.load is not None:
-        state.load.index = call.argument(1, "index_filename")
+    index = call.argument(1, "index_filename")
+    if state.load is not None and index is not None:
+        state.load.index = os.fspath(index)
     outcome = yield None
     state.close(span, outcome.status)
     _note_read(state.recorder, call.argument(1, "index_filename"))

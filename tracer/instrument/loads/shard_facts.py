@@ -11,7 +11,7 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
-from tracer.instrument.loads.load_notes import Load
+from tracer.instrument.loads.load_notes import BY_PEFT, Load
 from tracer.instrument.loads.shard_reads import Shards
 from tracer.schema import SHAPE_MISFIT
 
@@ -29,6 +29,9 @@ def fate(load: Load, shards: Shards, key: str, path: str) -> tuple[str, str]:
     lost = "discarded" if is_read else "skipped"
     if load.file_of.get(key) != path:
         return lost, f"{Path(load.file_of[key]).name} holds the same name and was read later"
+    other = load.gave_way_to(key)
+    if other is not None:
+        return lost, f"{other} goes by the same name, {plan.param}, and is taken in its place"
     if plan.param in load.mismatched:
         return lost, f"{SHAPE_MISFIT}{plan.param}"
     if plan.param in shards.left_in_file:
@@ -68,6 +71,8 @@ def origin(
         return "initialised", "in no file; computed as the class built itself, never on meta"
     if name in shards.real:
         return "rebuilt", "not part of any file; computed as the class built itself, never on meta"
+    if name in load.of_adapter:
+        return "initialised", BY_PEFT
     if load.quantiser is not None:
         return "unknown", f"made by the quantiser {load.quantiser}, in steps that nobody sees"
     return "unknown", "made outside the steps that the lab watches"

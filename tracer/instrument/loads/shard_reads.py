@@ -15,8 +15,9 @@ from typing import Any
 
 from tracer.instrument import measure
 from tracer.instrument.loads import extremes, shard_rows
-from tracer.instrument.loads.load_notes import BATCH, Load, Seen, told
+from tracer.instrument.loads.load_notes import BATCH, Load
 from tracer.instrument.loads.reads import faults_since
+from tracer.instrument.loads.seen import Seen, told
 from tracer.instrument.memory import resident_now
 
 
@@ -245,7 +246,7 @@ def placed(load: Load, seen: Seen) -> None:
     if shard is None or piece is None:
         return
     shard.shards.addresses[piece.param] = tensor.data_ptr()
-    load.note_placing(piece.param, seen)
+    load.note_placing(piece.param, seen.end - seen.start)
     if threading.get_ident() == load.state.ident and shard.shards.are_many_done:
         shard_rows.write(load, is_over=False)
         load.state.recorder.flush_if_due(load.state)
@@ -257,7 +258,7 @@ def offloaded(load: Load, seen: Seen) -> None:
     shard = current(load)
     piece = None if shard is None else shard.keep(seen.start, seen.argument(0, "weight"))
     if piece is not None:
-        load.note_placing(piece.param, seen)
+        load.note_placing(piece.param, seen.end - seen.start)
 
 
 @told
@@ -271,7 +272,7 @@ def quantised(load: Load, seen: Seen) -> None:
         return
     piece = shard.keep(seen.start, seen.argument(2, "param_value"))
     if piece is not None:
-        load.note_placing(piece.param, seen)
+        load.note_placing(piece.param, seen.end - seen.start)
     key = shard.shards.key_of.get(shard.prefix + seen.argument(3, "param_name"))
     if key is not None:
         shard.shards.quantised.add(key)

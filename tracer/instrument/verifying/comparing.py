@@ -12,7 +12,15 @@ from typing import Any
 
 from tracer.explain import text
 from tracer.instrument.loads.named_tensors import named_tensors, shared_names, without_adapter
-from tracer.instrument.verifying import conversion, differences, fresh, mixups, requantised, ties
+from tracer.instrument.verifying import (
+    conversion,
+    differences,
+    fresh,
+    mixups,
+    requantised,
+    ties,
+    unpacking,
+)
 from tracer.instrument.verifying.conversion import Group
 from tracer.instrument.verifying.numbering import Numbered
 from tracer.instrument.verifying.sources import Sources, with_bar
@@ -53,6 +61,7 @@ def compare(
         groups = conversion.planned(model, names, sources.names, key_mapping)
     else:
         groups = conversion.renamed(renamings, names)
+    groups = [*groups, *unpacking.four_bits(names, sources.names)]
     reading = _Reading(sources, verdicts, model)
     for group in with_bar(groups, text("bars.verifying")):
         _compare_group(model, verdicts, group, reading)

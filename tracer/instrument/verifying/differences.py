@@ -182,9 +182,9 @@ def _changed(live: Any, expected: Any, source: str) -> str:
     mask = unequal(live, expected)
     count, total = int(mask.sum()), live.numel()
     first = [int(place) for place in mask.nonzero()[0]]
-    mine, theirs = live[tuple(first)].item(), expected[tuple(first)].item()
+    mine, theirs = (_number(one[tuple(first)]) for one in (live, expected))
     where = f" at {first}" if first else ""
-    example = f"the first{where} is {_number(mine)} instead of {_number(theirs)}"
+    example = f"the first{where} is {mine} instead of {theirs}"
     if 2 * count <= total or total < 2 or not live.is_floating_point():
         return f"differs from {source} in {count} of {total} values; {example}"
     mean, deviation = _moments(live)
@@ -204,5 +204,9 @@ def _moments(tensor: Any) -> tuple[float, float]:
     return mean, (squares / tensor.numel()) ** 0.5
 
 
-def _number(value: Any) -> str:
+def _number(tensor: Any) -> str:
+    """One value; of memory that was never written a bool may be neither 0 nor 1."""
+    value, raw = tensor.item(), bits(tensor).reshape(-1)
+    if isinstance(value, bool) and int(raw[0]) > 1:
+        return f"{value} (as byte {int(raw[0])})"
     return f"{value:.6g}" if isinstance(value, float) else str(value)

@@ -39,7 +39,9 @@ def _verdicts(load: Load, model: Any) -> list[Verdict]:
     given: Mapping[str, Any] | None = load.arguments.get("state_dict")
     files = () if given is not None else dict.fromkeys([*load.headers, *load.files])
     renamings = None
-    if load.shards is not None and not load.packed:  # a GGUF file's names are not the library's
+    is_plain = load.of_adapter and not any(plan.operations for plan in load.plans.values())
+    # A GGUF file's names are not the library's; those of base and adapter are told by the load.
+    if (load.shards is not None and not load.packed) or is_plain:
         renamings = {key: plan.param for key, plan in load.plans.items()}
     with Sources(files, given, model=model, is_lenient=True) as sources:
         return compare(model, sources, renamings, conversions=load.conversions)

@@ -18,7 +18,7 @@ export function badge(provenance, words) {
 }
 
 // A boolean in the reader's language, and words that come in each; all else is text already.
-function spoken(cell, words) {
+export function spoken(cell, words) {
   if (typeof cell === "object") return words.run.of(cell);
   return typeof cell === "boolean" ? words.ui(cell ? "yes" : "no") : String(cell);
 }

@@ -1,7 +1,7 @@
 // Pictures of things: a tensor's place in its shard, an image on its way to tokens, a layer among
 // its neighbours, the cache.
 
-import { badge } from "./cells.js";
+import { badge, spoken } from "./cells.js";
 import { button, bytes, div, drawing, duration, element, grouped, span } from "./dom.js";
 
 export function tensorView(tensor, words) {
@@ -17,7 +17,8 @@ export function tensorView(tensor, words) {
   const look = { class: "tp-shard", role: "img", "aria-label": `${tensor.file}: ${told}` };
   const place = isKnown && element("div", look, ...parts);
   const label = div("tp-shard-label", told);
-  const what = [tensor.dtype, tensor.shape, bytes(size), tensor.fate, tensor.because].filter(Boolean);
+  const because = spoken(tensor.because, words);
+  const what = [tensor.dtype, tensor.shape, bytes(size), tensor.fate, because].filter(Boolean);
   return element(
     "div",
     {},
@@ -75,7 +76,7 @@ export function imageView(image, words) {
     const [expected, found, replaced] = image.tokens.map((one) => one?.toLocaleString("en") ?? "–");
     parts.push(div("tp-caption", words.ui("placeholders", { expected, found, replaced })));
   }
-  if (image.limits) parts.push(div("tp-faint", String(image.limits)));
+  if (image.limits) parts.push(div("tp-faint", spoken(image.limits, words)));
   return element("div", {}, ...parts);
 }
 
