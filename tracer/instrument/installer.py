@@ -144,17 +144,20 @@ class Installer:
                     self._attach()
                 except BaseException:
                     self.recorders.clear()
-                    self._undo.close()
+                    self._detach()
                     raise
 
     def _detach(self) -> None:
         try:
             self._undo.close()
-        except BaseException:
-            self._undo.close()  # what an interrupt kept from being undone
+        except BaseException:  # what an interrupt kept from being undone; again does nothing
+            self._undo.close()
+            for placed in list(self._placed.values()):
+                self._put_back(placed)
             raise
         finally:
             self.inside.clear()
+            self._placed.clear()
 
     def unsubscribe(self, recorder: Recorder) -> None:
         """Detach if this was the last recording."""
@@ -186,6 +189,7 @@ class Installer:
         self._attached.clear()  # a wrapper that runs now is inert
         placed, self._undo = self._undo, ExitStack()
         placed.close()
+        self._placed.clear()
 
     def _attach(self) -> None:
         for target in TARGETS:
@@ -193,7 +197,6 @@ class Installer:
         self._undo = ExitStack()
         self._attached = [self]
         self._undo.callback(self._attached.clear)
-        self._undo.callback(self._placed.clear)
         self._undo.enter_context(messages.listening(self))
         self._undo.enter_context(imports.watched(self))
         for target in TARGETS:

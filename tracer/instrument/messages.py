@@ -60,7 +60,16 @@ def listening(installer: Installer) -> Iterator[None]:
         patching.put(placed)
         yield
     finally:
-        if not patching.undo(placed):
-            installer.fault("warnings.showwarning", "replaced by somebody else: theirs stays")
-        for name in _LOGGERS:
-            logging.getLogger(name).removeHandler(handler)
+        try:
+            _stop(installer, handler, placed)
+        except BaseException:
+            _stop(installer, handler, placed)
+            raise
+
+
+def _stop(installer: Installer, handler: logging.Handler, placed: patching.Placed) -> None:
+    """Take all away; again does nothing."""
+    if not patching.undo(placed):
+        installer.fault("warnings.showwarning", "replaced by somebody else: theirs stays")
+    for name in _LOGGERS:
+        logging.getLogger(name).removeHandler(handler)
