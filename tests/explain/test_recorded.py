@@ -142,7 +142,7 @@ def test_a_page_of_text_is_not_searched():
 # Calls whose texts are names: of spans, of the recorder's own work, of what is kept for later.
 NAMING = {
     "own_work", "guard", "Guard", "open_span", "open_call", "open_build", "sample_memory",
-    "facts_of", "setdefault", "get", "pop", "note", "phrase", "compile",
+    "facts_of", "setdefault", "get", "pop", "note", "add_later", "phrase", "compile",
 }  # fmt: skip
 # Texts there that are no reason.
 NO_REASONS = {
