@@ -11,7 +11,7 @@ from collections.abc import Callable
 import torch
 
 from benchmarks.figures import Figure, figure
-from tracer.instrument.module_hooks import watch_module
+from tracer.instrument.watching import watch_module
 from tracer.journal import Journal
 from tracer.ledger import Options
 from tracer.recorder import Recorder

@@ -15,8 +15,8 @@ import torch
 from instrument.toys import text_inputs
 
 import tracer
-from tracer.instrument.module_hooks import watch_module
 from tracer.instrument.modules import selected
+from tracer.instrument.watching import watch_module
 from tracer.ledger import Options
 from tracer.recorder import Recorder
 from tracer.schema import TABLES

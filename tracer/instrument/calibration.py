@@ -94,7 +94,7 @@ class _Probe:
 
     def module_call_ns(self) -> int:
         """What the hooks of a module add to its call."""
-        from tracer.instrument.module_hooks import watch_module
+        from tracer.instrument.watching import watch_module
 
         identity = self._torch.nn.Identity
         bare, hooked = ([identity() for _ in range(_CALLS)] for _ in range(2))

@@ -93,7 +93,7 @@ class Meeting:
                 self._watch_one(path, module)
 
     def _watch_one(self, path: str, module: Any) -> None:
-        from tracer.instrument import module_hooks  # which needs torch; a model brings it along
+        from tracer.instrument import watching  # which needs torch; a model brings it along
 
         recorder, target = self._recorder, f"{self._name} {path}"
         watched = self._watched.get(id(module))
@@ -105,7 +105,7 @@ class Meeting:
             self._watched.pop(id(module), None)
             _tell_compiled(recorder, self._name, target, "it is compiled")
             return
-        watched = self._watched[id(module)] = module_hooks.Watched(path, module)
+        watched = self._watched[id(module)] = watching.Watched(path, module)
         watched.place(recorder, self._name, by_torch=is_model(module))
 
     def remove(self) -> None:
