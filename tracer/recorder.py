@@ -176,6 +176,11 @@ class Recorder(Ledger):
                 del self.at_end[0]
             self.make_rows()
 
+    def leave_threads(self) -> None:
+        """Let go of every thread: an interrupt may have kept `end` from doing so."""
+        for state in list(self.threads.values()):
+            state.leave_thread()
+
     def abandon(self) -> None:
         """In a forked child: what is open here ends unseen, the files are the parent's."""
         self.is_live = False

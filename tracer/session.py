@@ -198,6 +198,7 @@ class Recording:
         """Nobody will end this recording any more: at least nothing of it stays attached."""
         if self._recorder is not None:
             INSTALLER.unsubscribe(self._recorder)
+            self._recorder.leave_threads()
         self._journal.release()
 
     def __exit__(

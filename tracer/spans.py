@@ -171,17 +171,17 @@ class ThreadState:
     def leave_thread(self) -> None:
         """Nothing of this recording is open any more: the one around it goes on."""
         self.recorder.listening.pop(self.ident, None)
+        below = self.below if self.below is not None and self.below.spans else None
+        if ACTIVE.get(self.ident) is self:
+            if below is None:
+                del ACTIVE[self.ident]
+            else:
+                ACTIVE[self.ident] = below
+        if below is not None and ACTIVE.get(self.ident) is below and not below.muted:
+            below.recorder.listening[self.ident] = below
+        self.below = None  # last: what an interrupt cuts off here is done again
         schedule, self.schedule = self.schedule, None
         close_schedule(schedule)
-        below, self.below = self.below, None
-        if ACTIVE.get(self.ident) is not self:
-            return
-        if below is None or not below.spans:
-            del ACTIVE[self.ident]
-        else:
-            ACTIVE[self.ident] = below
-            if not below.muted:
-                below.recorder.listening[self.ident] = below
 
     def mute(self, muted: bool) -> None:
         """Let module calls count or not."""

@@ -77,6 +77,7 @@ class Installer:
                 if len(self.recorders) == 1:
                     self._detach()
             finally:
+                _remove_handles(recorder)
                 self.recorders.remove(recorder)
                 for load in list(load_notes.JOBS.values()):
                     if load.state.recorder is recorder:  # a load that an interrupt cut off
@@ -90,8 +91,7 @@ class Installer:
         recorders, self.recorders = self.recorders, []
         for recorder in recorders:
             recorder.abandon()
-            for handle in recorder.notes.get("handles", ()):
-                handle.remove()
+            _remove_handles(recorder)
         self.inside.clear()
         ACTIVE.clear()
         load_notes.JOBS.clear()
@@ -104,6 +104,8 @@ class Installer:
         for target in TARGETS:
             _named(target.observe)  # now: later it would be an import inside an import
         self._undo = ExitStack()
+        self.inside.clear()  # which an interrupt may have kept the last end from doing
+        self._placed.clear()
         self._attached = [self]
         self._undo.callback(self._attached.clear)
         self._undo.enter_context(messages.listening(self))
@@ -270,6 +272,12 @@ class Installer:
         """A fault that concerns every recording."""
         for recorder in self.recorders:
             recorder.fault(target, reason, error)
+
+
+def _remove_handles(recorder: Recorder) -> None:
+    """Take away what models still tell a recording, should an interrupt have cut off its end."""
+    for handle in list(recorder.notes.get("handles", ())):
+        handle.remove()
 
 
 def _patch_name(placed: patching.Placed) -> str:

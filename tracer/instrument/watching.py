@@ -56,13 +56,14 @@ class Watched:
         module: Gives the module, as long as it exists.
     """
 
-    __slots__ = ("_hooks", "_stand_in", "_watch", "module", "path")
+    __slots__ = ("_hooks", "_stand_in", "_was_there", "_watch", "module", "path")
 
     def __init__(self, path: str, module: Any) -> None:
         self.path = path
         self.module: Callable[[], Any] = weakref.ref(module)
         self._watch: ModuleWatch | None = None
         self._stand_in: Any = None
+        self._was_there: bool | None = None  # as it was to be taken away
         self._hooks: list[Any] = []
 
     def place(self, recorder: Recorder, model: str, *, by_torch: bool) -> None:
@@ -96,15 +97,20 @@ class Watched:
         return vars(self.module()).get(STAND_IN) is self._stand_in
 
     def remove(self) -> bool:
-        """Take it away, whatever of it was placed; False where somebody else had done so before."""
-        module, stand_in, self._stand_in = self.module(), self._stand_in, None
+        """Take it away, whatever of it was placed; False where somebody else had done so before.
+
+        Again, after an interrupt, goes on with what is left and gives the same answer.
+        """
         for hook in self._hooks:
             hook.remove()
         if self._watch is not None:
             self._watch.stand_in = None  # whoever has it still is a copy, or a stranger
-        if module is None or stand_in is None:
+        module = self.module()
+        if module is None or self._stand_in is None:
             return True
-        is_ours = vars(module).get(STAND_IN) is stand_in
-        if is_ours:
+        is_there = vars(module).get(STAND_IN) is self._stand_in
+        if self._was_there is None:
+            self._was_there = is_there
+        if is_there:
             del vars(module)[STAND_IN]
-        return is_ours
+        return self._was_there

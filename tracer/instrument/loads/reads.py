@@ -167,7 +167,9 @@ def _note_place(load: Load, original: Callable[..., Any]) -> None:
 
 def _note_part(load: Load, source: Any, timed: _TimedSlice, event: Any, *rest: Any) -> None:
     """As `_note_read`; of what belongs to other ranks alone nothing is read."""
-    key, tensor = load.keys[id(source)], rest[-1]
+    key, tensor = load.keys.get(id(source)), rest[-1]
+    if key is None:
+        return
     if tensor is None and event[3] == "ok":
         load.of_other_ranks.add(key)
         return
@@ -187,7 +189,9 @@ def _note_read(
     """Note the numbers of a read that has ended, well or not."""
     seq, start, end, status = event
     identity = id(source)
-    key = load.keys[identity]
+    key = load.keys.get(identity)
+    if key is None:  # the load was cut off, and its facts are told, while a worker was reading
+        return
     read_at = end
     if timed is not None:
         end -= timed.own_ns
