@@ -55,6 +55,20 @@ def test_a_load_with_a_config_object_is_told_whole(llama_folder):
     _assert_whole(recording.trace, model)
 
 
+@pytest.mark.parametrize("dtype", ["dtype", "torch_dtype"])
+@pytest.mark.filterwarnings("ignore:`torch_dtype` is deprecated")
+def test_an_argument_given_as_none_is_not_where_a_value_comes_from(llama_folder, dtype):
+    found = []
+    for given in ({}, {dtype: None, "attn_implementation": None}):
+        with tracer.record(strict=True) as recording:
+            LlamaForCausalLM.from_pretrained(llama_folder, **given)
+        settings = recording.trace["settings"].set_index("setting")
+        of_both = settings.loc[["dtype", "attn_implementation"], ["effective", "origin", "why"]]
+        found.append(of_both.fillna("").to_dict("index"))
+    assert found[0] == found[1]
+    assert found[1]["dtype"]["origin"] == "config.json"
+
+
 def test_a_base_model_leaves_the_head_of_the_file_unexpected(llama_folder):
     with tracer.record(strict=True) as recording:
         model = AutoModel.from_pretrained(llama_folder)

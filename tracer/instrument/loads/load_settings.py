@@ -32,7 +32,7 @@ def tell(load: Load, model: Any) -> None:
             setting=name,
             asked=shown(name, asked[name]) if name in asked else None,
             effective=None if is_dropped else shown(name, effective.get(name, asked.get(name))),
-            origin=_origin(load, name, asked),
+            origin=_origin(load, name, asked, effective),
             used=not is_dropped,
             why=_DROPPED if is_dropped else _why(load, name),
         )
@@ -59,8 +59,10 @@ def _why(load: Load, name: str) -> str | None:
     return None
 
 
-def _origin(load: Load, name: str, asked: dict[str, Any]) -> str:
-    if name in asked:
+def _origin(load: Load, name: str, asked: dict[str, Any], effective: dict[str, Any]) -> str:
+    # An argument given as None leaves to the library what is in force then.
+    is_left = asked.get(name) is None and effective.get(name) is not None
+    if name in asked and not is_left:
         names = {name, "torch_dtype"} if name == "dtype" else {name}
         return "call" if names & load.by_user else "pipeline"
     if name == "dtype" and load.dtype_why in {"config.json", "config object"}:
