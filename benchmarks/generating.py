@@ -1,5 +1,7 @@
 """generate() recorded against generate() alone: each detail, each option, two vocabularies.
 
+A loop of the user's own over the model is measured beside it.
+
     python -m benchmarks generating [--quick]
 
 Random weights: the times are those of a real model of these shapes, the words are not.
@@ -63,6 +65,7 @@ def measure(quick: bool) -> list[Figure]:
         folder = (toy if quick else shaped_like_135m)(place / "49k")
         model = AutoModelForCausalLM.from_pretrained(folder)
         found += _decoding(model, rounds, tokens)
+        found += _own_loop(model, rounds, tokens)
         found += _prefill(model, rounds)
         found += _sizes(model, place / "trace", tokens)
         del model
@@ -80,10 +83,16 @@ def _named(figures: list[Figure], before: str) -> list[Figure]:
     return [dataclasses.replace(one, name=before + one.name) for one in figures]
 
 
+def _prompt(model: Any, tokens: int) -> torch.Tensor:
+    """Ids of a prompt without a meaning, one row."""
+    ids = torch.arange(5, 5 + tokens).remainder(model.config.get_text_config().vocab_size)
+    return ids[None]
+
+
 def answering(model: Any, tokens: int = NEW_TOKENS, prompt: int = PROMPT_TOKENS) -> Any:
     """A call of generate() that takes no arguments and always makes the same tokens."""
-    ids = torch.arange(5, 5 + prompt).remainder(model.config.get_text_config().vocab_size)
-    inputs = {"input_ids": ids[None], "attention_mask": torch.ones(1, prompt, dtype=int)}
+    ids = _prompt(model, prompt)
+    inputs = {"input_ids": ids, "attention_mask": torch.ones(1, prompt, dtype=int)}
 
     def answer() -> Any:
         torch.manual_seed(0)
@@ -129,6 +138,25 @@ def empty_hooks(model: Any) -> Iterator[None]:
     finally:
         for handle in handles:
             handle.remove()
+
+
+def _own_loop(model: Any, rounds: int, tokens: int) -> list[Figure]:
+    """A loop as users write it: the model, its cache, the best id, and again."""
+    prompt = _prompt(model, PROMPT_TOKENS)
+
+    @torch.no_grad()
+    def loop() -> None:
+        ids, cache = prompt, None
+        for _ in range(tokens):
+            given = model(input_ids=ids, cache=cache, use_cache=True, logits_to_keep=1)
+            cache, ids = given.cache, given.logits[:, -1:].argmax(-1)
+
+    loop()
+    found = [paired("own loop, control", loop, control, rounds)]
+    for name in ("stages", "layers"):
+        around = functools.partial(tracer.record, **DETAILS[name][0])
+        found.append(paired(f"own loop, {name}", loop, around, rounds))
+    return found
 
 
 def _prefill(model: Any, rounds: int) -> list[Figure]:
