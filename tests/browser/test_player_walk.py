@@ -45,6 +45,16 @@ def cells(walked) -> int:
     return walked.page.locator(".jp-Notebook .jp-Cell").count()
 
 
+def holds_in_the_kernel(page, claim) -> None:
+    """Wait until a claim is true there: what a page tells takes a moment to come."""
+    page.wait_for_function(
+        "async code => { const kernel = jupyterapp.shell.currentWidget.sessionContext.session"
+        ".kernel; const reply = await kernel.requestExecute({code}).done;"
+        " return reply.content.status === 'ok'; }",
+        arg=f"assert {claim}",
+    )
+
+
 def test_a_walk_through_the_player(played, chromium, tmp_path):
     walked, player = played
     page = walked.page
@@ -86,6 +96,7 @@ def test_a_walk_through_the_player(played, chromium, tmp_path):
     page.screenshot(path=tmp_path / "light.png")
 
     # A page that is loaded again finds the kernel, and goes on where it was.
+    holds_in_the_kernel(page, "player.kept['teaching'] is False")
     walked.save()
     walked.open()
     expect(player.title).to_have_text(token)
