@@ -4,7 +4,7 @@ import json
 
 import pytest
 import torch
-from safetensors.torch import load_file, save_file
+from instrument.packed import in_four_bits
 
 import tracer
 from tracer.instrument.installer import release
@@ -28,20 +28,7 @@ def folder(tmp_path):
         num_local_experts=2, num_experts_per_tok=1, layer_types=["full_attention"],
     )  # fmt: skip
     GptOssForCausalLM(config).bfloat16().save_pretrained(tmp_path)
-    tensors = {}
-    for key, whole in load_file(tmp_path / "model.safetensors").items():
-        if not key.endswith(("gate_up_proj", "down_proj")):
-            tensors[key] = whole
-            continue
-        experts, rows, columns = whole.shape
-        shape = experts, columns, rows // 32
-        tensors[f"{key}_blocks"] = torch.randint(0, 255, (*shape, 16), dtype=torch.uint8)
-        tensors[f"{key}_scales"] = torch.randint(120, 128, shape, dtype=torch.uint8)
-    save_file(tensors, tmp_path / "model.safetensors", metadata={"format": "pt"})
-    path = tmp_path / "config.json"
-    settings = {"quant_method": "mxfp4", "modules_to_not_convert": ["lm_head"]}
-    held = json.loads(path.read_text("utf-8")) | {"quantization_config": settings}
-    path.write_text(json.dumps(held), "utf-8")
+    in_four_bits(tmp_path)
     return tmp_path
 
 

@@ -9,6 +9,7 @@ import json
 
 import pytest
 import torch
+from instrument.packed import configured, in_four_bits
 from safetensors.torch import load_file, save_file
 from transformers import AutoModelForCausalLM, LlamaConfig, LlamaForCausalLM
 
@@ -52,12 +53,6 @@ def _broken(audit):
     return {check: json.loads(text) for check, text in zip(bad["check"], bad["evidence"])}  # noqa: B905
 
 
-def _configured(folder, quantisation):
-    path = folder / "config.json"
-    held = json.loads(path.read_text("utf-8")) | {"quantization_config": quantisation}
-    path.write_text(json.dumps(held), "utf-8")
-
-
 def _in_eight_bits(folder, block=16):
     """Projections in blocks of floats of eight bits, each block with its scale."""
     tensors = {}
@@ -72,22 +67,7 @@ def _in_eight_bits(folder, block=16):
         tensors |= {key: scaled.to(torch.float8_e4m3fn), f"{key}_scale_inv": scales}
     save_file(tensors, folder / "model.safetensors", metadata={"format": "pt"})
     settings = {"quant_method": "fp8", "weight_block_size": [block, block]}
-    _configured(folder, settings | {"activation_scheme": "dynamic"})
-
-
-def _in_four_bits(folder):
-    """Experts in blocks of 32 values of four bits, each block with its exponent."""
-    tensors = {}
-    for key, whole in load_file(folder / "model.safetensors").items():
-        if not key.endswith(("gate_up_proj", "down_proj")):
-            tensors[key] = whole
-            continue
-        experts, rows, columns = whole.shape
-        shape = experts, columns, rows // 32
-        tensors[f"{key}_blocks"] = torch.randint(0, 255, (*shape, 16), dtype=torch.uint8)
-        tensors[f"{key}_scales"] = torch.randint(120, 128, shape, dtype=torch.uint8)
-    save_file(tensors, folder / "model.safetensors", metadata={"format": "pt"})
-    _configured(folder, {"quant_method": "mxfp4", "modules_to_not_convert": ["lm_head"]})
+    configured(folder, settings | {"activation_scheme": "dynamic"})
 
 
 @pytest.fixture(params=["fp8", "mxfp4"])
@@ -100,7 +80,7 @@ def stored(request, tmp_path):
         model = GptOssForCausalLM(GptOssConfig(**sizes, layer_types=["full_attention"]))
         name = "model.layers.0.mlp.experts.gate_up_proj"
     model.bfloat16().save_pretrained(tmp_path)
-    {"fp8": _in_eight_bits, "mxfp4": _in_four_bits}[request.param](tmp_path)
+    {"fp8": _in_eight_bits, "mxfp4": in_four_bits}[request.param](tmp_path)
     return tmp_path, name
 
 

@@ -111,9 +111,7 @@ def note_finished(load: Load, model: Any, outer: Load | None) -> None:
 def tell(load: Load) -> None:
     """All rows of a load that ended well, out of what was noted by then."""
     guard = load.state.recorder.guard
-    with guard("tensor_loads"):
-        read_rows.write(load, is_over=True)
-        shard_rows.write(load, is_over=True)
+    _tell_reads(load)
     tied: dict[str, str] = {}
     with guard("models"):
         tied = tied_names(load, load.finished)
@@ -121,20 +119,26 @@ def tell(load: Load) -> None:
     with guard("checkpoint_tensors"):
         placements.note_replaced(load, tied)
         folder_facts.tell_checkpoint(load)
-    with guard("placements"):
-        placements.describe(load)
-        placements.write(load)
+    _tell_placements(load)
 
 
 def tell_adapters_own(load: Load) -> None:
     """Rows of an adapter that was added to a loaded model."""
     guard = load.state.recorder.guard
-    with guard("tensor_loads"):
-        read_rows.write(load, is_over=True)
-        shard_rows.write(load, is_over=True)
+    _tell_reads(load)
     with guard("checkpoint_tensors"):
         folder_facts.tell_checkpoint(load)
-    with guard("placements"):
+    _tell_placements(load)
+
+
+def _tell_reads(load: Load) -> None:
+    with load.state.recorder.guard("tensor_loads"):
+        read_rows.write(load, is_over=True)
+        shard_rows.write(load, is_over=True)
+
+
+def _tell_placements(load: Load) -> None:
+    with load.state.recorder.guard("placements"):
         placements.describe(load)
         placements.write(load)
 
@@ -149,9 +153,7 @@ def let_go(load: Load) -> None:
 def tell_failed(load: Load) -> None:
     """What a load that failed has come to, at once: files and memory tell the cause now."""
     write_meta(load)
-    with load.state.recorder.guard("tensor_loads"):
-        read_rows.write(load, is_over=True)
-        shard_rows.write(load, is_over=True)
+    _tell_reads(load)
     with load.state.recorder.guard("checkpoint_tensors"):
         folder_facts.tell_failed(load)
 
