@@ -14,13 +14,12 @@ from typing import Any
 
 from tracer.instrument import measure
 from tracer.instrument.installer import release
-from tracer.instrument.loads import at_once, folder_facts, load_facts, placements, read_rows
+from tracer.instrument.loads import at_once, folder_facts, load_facts, loading, placements
 from tracer.instrument.loads.load_notes import Load
 from tracer.instrument.loads.named_tensors import Named, named_tensors, take
 from tracer.instrument.loads.shard_reads import Shards
 from tracer.instrument.stages import Call, Observer, open_call
 from tracer.instrument.targets import FIVE
-from tracer.instrument.verifying import verification
 from tracer.recorder import Recorder
 from tracer.spans import ThreadState
 
@@ -46,17 +45,7 @@ def added(state: ThreadState, call: Call) -> Observer:
                 _note_finished(load, model, adapter)
         else:
             load_facts.tell_failed(load)
-    load_facts.let_go(load)
-    at_once.end(state, load, outer)
-    state.close(span, outcome.status, model=load.model)
-    if outcome.error is None:
-        if state.recorder.options.verify_weights:
-            with state.own_time():
-                placements.describe(load)
-            verification.verify(load, model)
-        state.recorder.add_later("facts of the load", lambda: load_facts.tell_adapters_own(load))
-        state.recorder.add_later("facts of the load", lambda: read_rows.forget(load))
-    state.recorder.flush_if_due(state)
+    loading.end_load(load, outer, span, outcome.status, model, load_facts.tell_adapters_own)
 
 
 def _note_finished(load: Load, model: Any, adapter: str) -> None:

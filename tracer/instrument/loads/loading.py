@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import functools
 import os
-from collections.abc import Collection
+from collections.abc import Callable, Collection
 from typing import Any
 
 from tracer.instrument import measure, memory
@@ -31,7 +31,7 @@ from tracer.instrument.stages import Call, Observer, open_call, open_span
 from tracer.instrument.targets import HAD_A_PLACE, READ_IN_PART, READ_WHOLE, WAS_SET
 from tracer.instrument.verifying import verification
 from tracer.recorder import Recorder
-from tracer.spans import ThreadState
+from tracer.spans import Span, ThreadState
 
 
 def pipeline_call(state: ThreadState, call: Call) -> Observer:
@@ -100,17 +100,40 @@ def model_call(state: ThreadState, call: Call) -> Observer:
                 load_facts.note_finished(load, model, outer)
         else:
             load_facts.tell_failed(load)
+    end_load(load, outer, span, outcome.status, model, load_facts.tell)
+
+
+def end_load(
+    load: Load,
+    outer: Load | None,
+    span: Span,
+    status: str,
+    model: Any,
+    tell: Callable[[Load], None],
+) -> None:
+    """Close a load's call and, where it went well, verify it and put off its rows.
+
+    Args:
+        load: The load.
+        outer: The one round it.
+        span: The load's call.
+        status: How the call ended.
+        model: What was loaded, or what an adapter was added to.
+        tell: Makes the rows.
+    """
+    state = load.state
     load_facts.let_go(load)
     at_once.end(state, load, outer)
-    state.close(span, outcome.status, model=load.model)
-    if outcome.error is None and recorder.options.verify_weights:
-        with state.own_time():
-            placements.describe(load)
-        verification.verify(load, model)
-    if outcome.error is None:
-        recorder.add_later("facts of the load", functools.partial(load_facts.tell, load))
-        recorder.add_later("facts of the load", functools.partial(read_rows.forget, load))
-    recorder.flush_if_due(state)
+    state.close(span, status, model=load.model)
+    if status == "ok":
+        if state.recorder.options.verify_weights:
+            with state.own_time():
+                placements.describe(load)
+            verification.verify(load, model)
+        state.recorder.add_later("facts of the load", functools.partial(tell, load))
+        forget = functools.partial(read_rows.forget, load)
+        state.recorder.add_later("facts of the load", forget)
+    state.recorder.flush_if_due(state)
 
 
 def _given_by_the_user(state: ThreadState, arguments: dict[str, Any]) -> frozenset[str]:
